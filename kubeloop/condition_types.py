@@ -19,8 +19,8 @@ from kubeloop.words import legible, sentence
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 Severity = Literal["Step", "Normal", "Warning"]
-"""The type of the Event for a reason. A "Step" makes no Event, unless it ends a condition that was True: then a
-Warning."""
+"""The type of the Event for a reason: a Warning for what a person has to do something about. A "Step" makes no Event,
+unless it ends a condition that was True: then a normal one."""
 
 STEP: Severity = "Step"
 NORMAL: Severity = "Normal"
@@ -144,6 +144,24 @@ def merge(previous: Iterable[Condition], new: Iterable[Condition]) -> tuple[Cond
 def has_reason(conditions: Iterable[Condition], reason: ConditionType) -> bool:
     """True if the condition of this type exists and has this reason."""
     return any((condition.type, condition.reason) == (reason.type, reason.reason) for condition in conditions)
+
+
+def explain_ready(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Return the conditions with the words of `Synced` in `Ready`, if only `Synced` has the cause.
+
+    That is so while a write fails and `Ready` merely waits, and whenever an object has no `Ready` yet.
+    """
+    by_type = {condition.type: condition for condition in conditions}
+    synced, ready = by_type.get(Synced.__name__), by_type.get(Ready.__name__)
+    if synced is None or synced.status == "True":
+        return tuple(by_type.values())
+    replaceable = {Ready.CREATING.reason, *(reason.reason for reason in Synced)}
+    waits = ready is not None and ready.status == "False" and ready.reason in replaceable
+    if ready is not None and not (waits and synced.reason == Synced.RECONCILE_ERROR.reason):
+        return tuple(by_type.values())
+    since = ready.last_transition_time if ready else synced.last_transition_time
+    update = {"type": Ready.__name__, "status": "False", "last_transition_time": since}
+    return (*(item for item in by_type.values() if item is not ready), synced.model_copy(update=update))
 
 
 def is_true(conditions: Iterable[Condition], kind: type[ConditionType]) -> bool:

@@ -51,7 +51,8 @@ class Transition:
             first_news = self.severity == "Normal" and after.status == "True" and after.type != Synced.__name__
             return self.kind == "Warning" or first_news
         changed = (before.status, before.reason) != (after.status, after.reason)
-        return changed and (self.kind == "Warning" or self.severity == "Normal")
+        lost = before.status == "True" and after.status != "True"
+        return changed and (self.severity != STEP or lost)
 
     @property
     def severity(self) -> str:
@@ -60,9 +61,8 @@ class Transition:
 
     @property
     def kind(self) -> Kind:
-        """The type of the Event: also a Warning if a step ends a condition that was True."""
-        lost = self.before is not None and self.before.status == "True" and self.after.status != "True"
-        return "Warning" if self.severity == "Warning" or (self.severity == STEP and lost) else "Normal"
+        """The type of the Event: a Warning only for what a person has to do something about."""
+        return "Warning" if self.severity == "Warning" else "Normal"
 
     @property
     def message(self) -> str:

@@ -26,7 +26,7 @@ from kubeloop.cache.informer import Informer
 from kubeloop.cache.prober import OnHealth
 from kubeloop.cache.watches import Watched
 from kubeloop.client.errors import origin
-from kubeloop.condition_types import Condition, Synced, merge
+from kubeloop.condition_types import Condition, Synced, explain_ready, merge
 from kubeloop.errors import ClientError, Conflict, Defect, NotFound, NotLeading
 from kubeloop.gauges import Gauge
 from kubeloop.invalid import describe_invalid
@@ -389,15 +389,17 @@ async def report(
     reported = plan.status.conditions if plan.status else ()
     previous = {reported_condition.type: reported_condition for reported_condition in _read_conditions(previous_status)}
     still_true = previous if reason is Synced.RECONCILE_ERROR else {}
-    conditions = merge(
-        previous.values(),
-        (
-            *(
-                _with_generation(reported_condition, generation, still_true.get(reported_condition.type))
-                for reported_condition in reported
+    conditions = explain_ready(
+        merge(
+            previous.values(),
+            (
+                *(
+                    _with_generation(reported_condition, generation, still_true.get(reported_condition.type))
+                    for reported_condition in reported
+                ),
+                synced,
             ),
-            synced,
-        ),
+        )
     )
     base = plan.status.to_manifest() if plan.status else previous_status
     status = clients.printer_columns(

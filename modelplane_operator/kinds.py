@@ -93,7 +93,7 @@ def kinds(world: World, cloud_lag: timedelta = LAG) -> Controllers:
             background=(on_clouds.tokens.run,),
         ),
         *(() if settings.hub_gateway == "apart" else hub_gateway(world)),
-        model_deployment.controller(view, drain_grace, world.scheduled),
+        model_deployment.controller(view, drain_grace, referenced, world.scheduled),
         model_replica.controller(
             referenced, gateways, settings.lifecycle, settings.images, cluster_gateways.describe_failure
         ),

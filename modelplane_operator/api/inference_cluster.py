@@ -221,6 +221,12 @@ class ClusterReady(ConditionType):
         WARNING,
     )
     PROVISIONING = "Provisioning", "False", "The cloud is creating it.", STEP
+    PROVISIONING_FAILED = (
+        "ProvisioningFailed",
+        "False",
+        "The cloud cannot create it without help; the message says why, and Ready has the reason.",
+        WARNING,
+    )
     UNSUPPORTED_SOURCE = "UnsupportedSource", "False", "This operator does not create clusters on that cloud.", WARNING
     NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user lacks a permission; the message names it.", WARNING
     INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "The kubeconfig is missing or invalid.", WARNING

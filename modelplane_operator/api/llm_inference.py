@@ -168,6 +168,7 @@ class ModelReady(ConditionType):
     READY = "Ready", "True", "The model answers.", NORMAL
     UPDATING = "Updating", "False", "Its engine is being replaced.", STEP
     NOT_READY = "NotReady", "False", "Its engine does not answer yet.", STEP
+    FAILING = "Failing", "False", "Its engine does not start without help; the message says why.", WARNING
     NOT_CREATED = "NotCreated", "False", "No object of the model exists yet.", STEP
     NAME_TAKEN = "NameTaken", "False", "Another object has its name there; the message says which.", WARNING
     UNKNOWN = (

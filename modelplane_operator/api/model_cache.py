@@ -98,6 +98,9 @@ class CachedCluster(Model):
     """`Pending` without a volume, `Hydrating` during the download, then `Ready` or `Failed`."""
     message: Annotated[str | None, Field(max_length=1024)] = None
     """The error, or what it waits for."""
+    reason: Annotated[str | None, Field(max_length=63)] = None
+    """The reason of `ArtifactReady` for this cluster: `Failed`, `VolumeNotBound` or `AuthSecretMissing`. Absent while
+    nothing is wrong."""
     since: datetime | None = None
     """Time since which it is in this phase, by the operator's clock."""
     attempts: int | None = None
@@ -153,6 +156,12 @@ class ArtifactReady(ConditionType):
         WARNING,
     )
     FAILED = "Failed", "False", "Staging failed on a cluster; the operator tries again.", WARNING
+    VOLUME_NOT_BOUND = (
+        "VolumeNotBound",
+        "False",
+        "A cluster has no volume for the weights: its claim does not exist, or has not been bound for half a minute.",
+        WARNING,
+    )
     CONTENTS_DIFFER = "ContentsDiffer", "False", "Clusters hold different contents of the source.", WARNING
     PARTIAL = "Partial", "False", "Some clusters hold the weights, others do not yet.", STEP
     HYDRATING = "Hydrating", "False", "No cluster holds them yet.", STEP

@@ -259,6 +259,12 @@ class ReplicasScheduled(ConditionType):
     NO_MATCHING_CLUSTERS = "NoMatchingClusters", "False", "No cluster has the labels of clusterSelector.", WARNING
     TAINTED = "Tainted", "False", "Clusters with the hardware have taints that are not tolerated.", WARNING
     CLUSTERS_NOT_READY = "ClustersNotReady", "False", "Clusters that may have the hardware are not ready.", WARNING
+    NO_CACHE_STORAGE = (
+        "NoCacheStorage",
+        "False",
+        "Clusters with the hardware have no storage for the ModelCache.",
+        WARNING,
+    )
     NO_MATCHING_DEVICES = "NoMatchingDevices", "False", "No pool has the requested devices.", WARNING
     INSUFFICIENT_CAPACITY = (
         "InsufficientCapacity",
@@ -276,8 +282,8 @@ class ReplicasReady(ConditionType):
     REPLICAS_FAILING = (
         "ReplicasFailing",
         "False",
-        "A replica does not start, or stopped answering, and needs help; the message says why.",
-        WARNING,
+        "A replica does not start, or stopped answering, and needs help; the message says why, and Ready its reason.",
+        STEP,
     )
     ALL_REPLICAS_READY = "AllReplicasReady", "True", "Every replica answers."
 
@@ -290,6 +296,12 @@ class Progressing(ConditionType):
         "NoOtherPlace",
         "False",
         "Replicas have to leave their cluster, and no other cluster can take them.",
+        WARNING,
+    )
+    SOURCE_MISSING = (
+        "SourceNotFound",
+        "False",
+        "The template names a Secret or ConfigMap that does not exist; running replicas keep the previous one.",
         WARNING,
     )
     STALLED = "Stalled", "False", "The rollout stopped because a replica does not start; ReplicasReady says why.", STEP

@@ -152,6 +152,12 @@ class ModelAccepted(ConditionType):
         "The weights are being copied to the cluster; the workloads are created afterwards.",
         STEP,
     )
+    MODEL_CACHE_FAILED = (
+        "ModelCacheFailed",
+        "False",
+        "The weights cannot be staged on the cluster; the message says why.",
+        WARNING,
+    )
     INVALID_ENGINE = "InvalidEngine", "False", "An engine cannot run as specified; the message says why.", WARNING
     NOT_SERVED = (
         "NotServed",
@@ -174,6 +180,12 @@ class ModelReady(ConditionType):
         "CannotStart",
         "False",
         "A container cannot be created, or its pod failed; the message says why.",
+        WARNING,
+    )
+    PODS_REJECTED = (
+        "PodsRejected",
+        "False",
+        "The cluster lets a workload make no more pods, mostly for a quota; the message says why.",
         WARNING,
     )
     UNSCHEDULABLE = "Unschedulable", "False", "No node fits a pod; the message says why.", WARNING

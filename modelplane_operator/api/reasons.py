@@ -4,42 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Final
 
 from kubeloop import conditions
 from kubeloop.condition_types import WARNING, Condition, ConditionType, Ready
 from kubeloop.words import sentence
 from modelplane_operator.api import KINDS
 
+LONGEST: Final = 300
+"""Longest message of `Ready`, in characters: the cause and what mends it. The rest stands in the other conditions."""
+
+PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ModelReplica": ("ModelCache",),
+    "ModelDeployment": ("ModelReplica",),
+    "LLMInference": ("ModelDeployment", "ModelService"),
+    "ModelService": ("ModelEndpoint",),
+    "InferenceCluster": ("EKSCluster", "GKECluster", "ServingStack"),
+}
+"""Kinds whose reasons the `Ready` of a kind repeats."""
+
 
 @cache
 def _reasons(kind: str) -> Mapping[tuple[str, str], ConditionType]:
-    types = (of for one in KINDS if one.definition.kind == kind for of in one.definition.conditions)
-    return {(one.type, one.reason): one for of in types for one in of}
+    types = (declared for item in KINDS if item.definition.kind == kind for declared in item.definition.conditions)
+    return {(reason.type, reason.reason): reason for declared in types for reason in declared}
 
 
 def find(kind: str, condition: Condition | conditions.Condition) -> ConditionType | None:
-    """What a condition of an object of that kind says; None for what this version of the operator does not say.
+    """Return the declared reason of a condition; None for one that this version of the operator does not declare.
 
-    `Ready` also says reasons of other conditions: of the one that keeps it from being true.
+    `Ready` also has reasons of other conditions, of the object or of its parts: of the one that keeps it from being
+    true.
     """
-    known = _reasons(kind)
-    named = known.get((condition.type, condition.reason))
-    return named or next((one for (_, reason), one in known.items() if reason == condition.reason), None)
+    reasons = _reasons(kind)
+    own = reasons.get((condition.type, condition.reason)) or next(
+        (declared for (_, reason), declared in reasons.items() if reason == condition.reason), None
+    )
+    return own or next((declared for part in PARTS.get(kind, ()) if (declared := find(part, condition))), None)
 
 
 def is_warning(kind: str, condition: Condition | conditions.Condition) -> bool:
-    """Whether a condition says what does not mend by itself."""
+    """True if a condition says what does not mend by itself."""
     reason = find(kind, condition)
     return reason is not None and reason.severity == WARNING
 
 
-def not_ready(kind: str, cause: Condition, message: str | None = None) -> Condition:
-    """That an object is not Ready, for what another of its conditions says; `Creating` while that is but a step."""
+def not_ready(kind: str, cause: Condition, message: str | None = None, *, reason: str = "") -> Condition:
+    """Return the Ready condition of an object that is not ready because of `cause`, one of its conditions.
+
+    `reason` is that of the part that fails, if it is a part. While the cause is but a step, the reason is `Creating`.
+    """
+    cause = cause.model_copy(update={"reason": reason}) if reason else cause
+    declared = find(kind, cause)
+    text = (cause.message if message is None else message) or (declared.meaning if declared else "")
     return cause.model_copy(
         update={
             "type": Ready.__name__,
             "status": "False",
             "reason": cause.reason if is_warning(kind, cause) else Ready.CREATING.reason,
-            "message": sentence((cause.message if message is None else message) or ""),
+            "message": sentence(_limit(text, cause.type)),
         }
     )
+
+
+def _limit(message: str, condition_type: str) -> str:
+    """Return the first clauses of a message, as many as LONGEST allows; the condition itself has the others."""
+    if len(message) <= LONGEST:
+        return message
+    more = f"; see {condition_type}" if condition_type != Ready.__name__ else "; ..."
+    room = message[: LONGEST - len(more) + 1]
+    end = max(room.rfind("; "), room.rfind(". "))
+    return f"{room[:end]}{more}" if end > 0 else f"{room[: room.rfind(' ', 0, -4)]} ..."

@@ -76,10 +76,15 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     deployments.ReplicasScheduled.INVALID_NODE_SELECTOR: Remedy(
         "Correct the selector at the line and column that the message names.", "selector-language.md"
     ),
-    deployments.ReplicasScheduled.NO_MATCHING_CLUSTERS: Remedy("Correct clusterSelector, or label a cluster."),
+    deployments.ReplicasScheduled.NO_MATCHING_CLUSTERS: Remedy(
+        "Correct clusterSelector of what the message names, or label a cluster."
+    ),
     deployments.ReplicasScheduled.TAINTED: Remedy("Tolerate the taint, or remove it from the cluster.", _DRAIN),
     deployments.ReplicasScheduled.CLUSTERS_NOT_READY: Remedy(
         "Look at the conditions of the clusters that the message names."
+    ),
+    deployments.ReplicasScheduled.NO_CACHE_STORAGE: Remedy(
+        "Name a StorageClass in spec.cluster.existing.cache of the InferenceCluster that the message names.", _CACHE
     ),
     deployments.ReplicasScheduled.NO_MATCHING_DEVICES: Remedy(
         "Request what the nearest device in the message has (modelplane hardware lists all), or add a pool.",
@@ -97,6 +102,9 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Make room on another cluster, or end them: annotate their cluster with modelplane.ai/force-drain=true.",
         _DRAIN,
     ),
+    deployments.Progressing.SOURCE_MISSING: Remedy(
+        "Create the Secret or ConfigMap that the message names, in the namespace of the ModelDeployment."
+    ),
     deployments.Progressing.STALLED: Remedy("See the condition ReplicasReady."),
     deployments.ModelCacheResolved.UNRESOLVED: Remedy(_WAIT),
     deployments.ModelCacheResolved.NOT_FOUND: Remedy(
@@ -110,6 +118,9 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     replicas.ModelAccepted.WAITING_FOR_CLUSTER: Remedy("Look at ClusterReady of the replica's InferenceCluster."),
     replicas.ModelAccepted.DEPLOYING: Remedy(_WAIT),
     replicas.ModelAccepted.MODEL_CACHE_HYDRATING: Remedy("Wait; the ModelCache says how far it is.", "model-cache.md"),
+    replicas.ModelAccepted.MODEL_CACHE_FAILED: Remedy(
+        "Fix what the message names; the ModelCache has more of it.", _CACHE
+    ),
     replicas.ModelAccepted.INVALID_ENGINE: Remedy("Correct the engine in the ModelDeployment, as the message says."),
     replicas.ModelAccepted.NOT_SERVED: Remedy(
         "On the replica's cluster, run kubectl get crd KIND with the kind in the message. If it is missing, install "
@@ -129,6 +140,9 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     ),
     replicas.ModelReady.IMAGE_PULL_FAILED: Remedy("Correct the image, or name a Secret for it in imagePullSecrets."),
     replicas.ModelReady.CANNOT_START: Remedy("Fix the cause that the node's error in the message names."),
+    replicas.ModelReady.PODS_REJECTED: Remedy(
+        "Raise the quota that the message names, or request less: it is of the namespace on the replica's cluster."
+    ),
     replicas.ModelReady.UNSCHEDULABLE: Remedy(
         "Free the resources that the message names on the cluster's nodes, or request less."
     ),
@@ -193,6 +207,9 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     caches.ArtifactReady.AUTH_SECRET_MISSING: Remedy("Create the Secret, with the key that the message names.", _CACHE),
     caches.ArtifactReady.TOO_MANY: Remedy("Delete caches that nothing uses, or use another namespace.", _CACHE),
     caches.ArtifactReady.FAILED: Remedy("Fix what the message names; staging starts again by itself.", _CACHE),
+    caches.ArtifactReady.VOLUME_NOT_BOUND: Remedy(
+        "On the cluster, run the command in the message; then correct the StorageClass or the claim.", _CACHE
+    ),
     caches.ArtifactReady.CONTENTS_DIFFER: Remedy("Pin the content, as the message says.", _CACHE),
     caches.ArtifactReady.PARTIAL: Remedy("Wait; status.clusters says how far each cluster is."),
     caches.ArtifactReady.HYDRATING: Remedy("Wait; status.clusters says how far each cluster is."),
@@ -201,6 +218,9 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     clusters.ClusterReady.WAITING_FOR_CLASSES: Remedy("Create the InferenceClass, or correct className of the pool."),
     clusters.ClusterReady.INVALID_NODE_POOL: Remedy("Correct the InferenceClass that the message names."),
     clusters.ClusterReady.PROVISIONING: Remedy("Wait: a cloud takes up to half an hour.", "eks.md"),
+    clusters.ClusterReady.PROVISIONING_FAILED: Remedy(
+        "Fix the cause that the cloud's error in the message names.", "eks.md"
+    ),
     clusters.ClusterReady.UNSUPPORTED_SOURCE: Remedy(
         "Add a cluster of that cloud with source Existing.", "clusters.md"
     ),
@@ -341,6 +361,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     inferences.MemoryKnown.NOT_KNOWN: Remedy("Set spec.memory.", "llminference.md#deploying-to-the-fleet"),
     inferences.ModelReady.UPDATING: Remedy(_WAIT),
     inferences.ModelReady.NOT_READY: Remedy("Wait; if it lasts, look at what the message names."),
+    inferences.ModelReady.FAILING: Remedy("Fix the cause that the message names, or run the command in it."),
     inferences.ModelReady.NOT_CREATED: Remedy("See the conditions TargetResolved and MemoryKnown."),
     inferences.ModelReady.NAME_TAKEN: Remedy(
         "Delete what the message names, or give the LLMInference another name.",

@@ -23,11 +23,14 @@ from modelplane_operator.api.clusters.provisioning import (
     QuotaAvailable,
     Stalled,
 )
+from modelplane_operator.api.reasons import is_warning, not_ready
 from modelplane_operator.clouds.decide import CloudDecision, is_waiting
 from modelplane_operator.clouds.preflight import PreflightResult
 
 NOTHING = "nothing is made:"
 """Beginning of the messages of clusters that fail the preflight checks."""
+KIND = "EKSCluster"
+"""A kind that a cloud makes: all of them have the same conditions."""
 WORKS = frozenset({"Ready", "Updating"})
 """States in which a resource can be used."""
 
@@ -58,17 +61,19 @@ def compute_conditions(
     # A resource that is being removed does not make its component unavailable.
     desired = [record for record in records if record.key not in decision.leaving]
     network, pools = _select_unavailable(desired, parts.network), _select_unavailable(desired, frozenset({parts.pools}))
-    yield _derive_credentials(decision, now)
-    if not terminating:
-        yield from _derive_quota(before, last, now, is_complete=not pools)
-    yield _derive_capacity(decision, before, now)
+    credentials, capacity = _derive_credentials(decision, now), _derive_capacity(decision, before, now)
+    stalled = _derive_stalled(decision, before, now)
+    quota = [] if terminating else [*_derive_quota(before, last, now, is_complete=not pools)]
+    yield from (credentials, *quota, capacity)
     control_plane = next((record for record in records if record.kind == parts.control_plane), None)
     if not terminating:
         yield (NetworkReady.CREATING if network else NetworkReady.AVAILABLE).condition(now, message=_describe(network))
         yield _derive_control_plane(control_plane, now)
         yield (NodePoolsReady.CREATING if pools else NodePoolsReady.AVAILABLE).condition(now, message=_describe(pools))
-    yield _derive_stalled(decision, before, now)
-    yield _derive_deleting(records, now) if terminating else _derive_ready(desired, before, now)
+    yield stalled
+    short = [item for item in quota if item.status == "False"]
+    problems = [item for item in (credentials, *short, capacity, stalled) if is_warning(KIND, item)]
+    yield _derive_deleting(records, now) if terminating else _derive_ready(desired, before, problems, now)
 
 
 def _select_unavailable(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[CloudResource]:
@@ -139,11 +144,16 @@ def _derive_stalled(decision: CloudDecision, preflight: PreflightResult, now: da
     return Stalled.STALLED.condition(now, message=_describe(stalled.values()))
 
 
-def _derive_ready(records: Sequence[CloudResource], preflight: PreflightResult, now: datetime) -> Condition:
-    """Return Ready, with the resources that are still missing."""
-    if preflight.holds:
-        return Ready.CREATING.condition(now, message=f"{NOTHING} {list_names(preflight.against) or preflight.later}")
+def _derive_ready(
+    records: Sequence[CloudResource], preflight: PreflightResult, problems: Sequence[Condition], now: datetime
+) -> Condition:
+    """Return Ready, with the first problem, or with the resources that are still missing."""
     missing = [record for record in records if record.state not in WORKS]
+    nothing = f"{NOTHING} {list_names(preflight.against) or preflight.later}" if preflight.holds else None
+    if problems and (nothing or missing):
+        return not_ready(KIND, problems[0], nothing)
+    if nothing:
+        return Ready.CREATING.condition(now, message=nothing)
     if missing:
         progress = f"{len(records) - len(missing)} of {count_of(len(records), 'resource')}"
         message = f"{progress} {'is' if len(records) == 1 else 'are'} there; {_describe(_select_blocking(missing))}"

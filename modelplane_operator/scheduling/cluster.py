@@ -124,6 +124,8 @@ class ClusterView:
     """Time since when the cluster has been unreachable or not Ready; None if it is healthy."""
     gangs: bool = True
     """True if the cluster supports gangs: pods that start together (LeaderWorkerSet)."""
+    storage: bool = False
+    """True if it has storage for ModelCaches."""
     drained_by_force: bool = False
     """True if a drain deletes replicas even if there is no other place for them."""
     unusable: tuple[tuple[str, Usability], ...] = ()
@@ -166,6 +168,7 @@ def read(
         unknown=tuple((pool.name, pool.class_name) for pool in cluster.spec.node_pools if pool.name not in published),
         unhealthy_since=unhealthy_since.get(phase),
         gangs=not apis or "LeaderWorkerSet" in apis,  # before it has reported its APIs, the replica will show it
+        storage=bool(status and status.cache and status.cache.storage_class_name),
         drained_by_force=cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true",
         unusable=tuple(_find_unusable(status.observed.pools if status and status.observed else ())),
     )

@@ -38,6 +38,7 @@ from modelplane_operator.scheduling.reasons import (
     Lost,
     Miss,
     Moving,
+    NoCacheStorage,
     NoGangs,
     NoGateway,
     NoMatch,
@@ -195,6 +196,8 @@ def reason(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return "its gateway has no address yet"
         case NoGangs(engine):
             return f"it serves no LeaderWorkerSet, which engine {engine} needs for its several nodes"
+        case NoCacheStorage(cache):
+            return f"it has no storage for ModelCache {cache}"
         case NotReady(condition):
             return f"it is not Ready ({condition})" if condition else "it is not Ready"
         case ClusterUnreachable():
@@ -215,8 +218,9 @@ def reason(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return reason(message) if message else "it publishes no pools"
         case ClusterTerminating():
             return "it is being deleted"
-        case LabelDiffers(key, desired, existing):
-            return f"label {key} is {'another' if existing else 'absent'}, {desired} is asked for"
+        case LabelDiffers(key, desired, existing, cache):
+            suffix = f" by clusterSelector of ModelCache {cache}" if cache else ""
+            return f"label {key} is {'another' if existing else 'absent'}, {desired} is asked for{suffix}"
         case Spare():
             return "it has room"
         case _:
@@ -256,8 +260,10 @@ def remedy(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return "`modelplane hardware` tells what may be asked for"
         case NoMatch():
             return "ask for fewer devices per pod"
-        case LabelDiffers(key):
-            return f"label the cluster, or select without {key}"
+        case NoCacheStorage():
+            return "name a StorageClass in spec.cluster.existing.cache of that InferenceCluster"
+        case LabelDiffers(key, cache=cache):
+            return f"label the cluster, or {f'let ModelCache {cache} ' if cache else ''}select without {key}"
         case ClusterTerminating() | Spare():
             return ""
         case _:
@@ -310,6 +316,8 @@ def group(refusal: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"{count} without a gateway address"
         case NoGangs(engine):
             return f"{count} without LeaderWorkerSet for engine {engine}"
+        case NoCacheStorage(cache):
+            return f"{count} without storage for ModelCache {cache}"
         case NotReady():
             return f"{count} not Ready"
         case ClusterUnreachable():

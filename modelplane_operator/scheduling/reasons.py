@@ -144,6 +144,17 @@ class NoGangs:
 
 
 @dataclass(frozen=True, slots=True)
+class NoCacheStorage:
+    """The cluster has the hardware, but no storage for the weights that the replica starts from."""
+
+    cache: str
+    """Name of the ModelCache."""
+
+    group = Group(3)
+    rank = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NotReady:
     """The cluster is not Ready. `reason` is the reason of its condition."""
 
@@ -316,6 +327,8 @@ class LabelDiffers:
     """Value that is required."""
     actual: str | None
     """Value on the cluster; None if it does not have the label."""
+    cache: str = ""
+    """Name of the ModelCache that requires it; empty if the deployment does."""
 
     group = Group(15)
     rank = ()
@@ -336,6 +349,7 @@ Refused: TypeAlias = (
     | Scattered
     | NoGateway
     | NoGangs
+    | NoCacheStorage
     | NotReady
     | ClusterUnreachable
     | Tainted

@@ -69,6 +69,18 @@ class EngineRequirement(CachedHash):
 
 
 @dataclass(frozen=True, slots=True)
+class CacheRequirement:
+    """What the ModelCache of a deployment requires of a cluster."""
+
+    name: str
+    """Name of the ModelCache."""
+    labels: frozenset[str]
+    """Keys of the labels that only the cache requires."""
+    storage: bool
+    """True if the weights need storage for caches; False if they are in a claim that a user has created."""
+
+
+@dataclass(frozen=True, slots=True)
 class Requirement(CachedHash):
     """The requirements of a replica. Deployments with equal requirements share all computed results."""
 
@@ -78,6 +90,8 @@ class Requirement(CachedHash):
     """Labels that the cluster must have."""
     tolerations: tuple[Toleration, ...] = ()
     """Taints that do not keep the replicas off a cluster."""
+    cache: CacheRequirement | None = None
+    """Requirements of the ModelCache; None without one."""
 
     __hash__ = CachedHash.__hash__
 
@@ -160,6 +174,7 @@ def placement_request(
             tolerations=tuple(
                 Toleration(t.key or "", t.operator == "Exists", t.value or "", t.effect or "") for t in spec.tolerations
             ),
+            cache=_cache_requirement(spec, cache),
         ),
         problems=(*problems, *_cache_problems(spec, cache), *conflicts),
         failover=_parse_failover(spec, deployment.spec.replicas),
@@ -177,6 +192,14 @@ def _merge_labels(spec: ReplicaSpec, cache: ModelCache | NoCache) -> tuple[Mappi
         LabelConflict(key, own[key], of_cache[key]) for key in sorted(own) if of_cache.get(key, own[key]) != own[key]
     ]
     return {**of_cache, **own}, conflicts
+
+
+def _cache_requirement(spec: ReplicaSpec, cache: ModelCache | NoCache) -> CacheRequirement | None:
+    """Return what the cache of a deployment requires of a cluster; None without one, or while it is not available."""
+    if spec.model_cache_ref is None or not isinstance(cache, ModelCache):
+        return None
+    of_cache = _match_labels(cache.spec.cluster_selector).keys() - _match_labels(spec.cluster_selector).keys()
+    return CacheRequirement(cache.key.name, frozenset(of_cache), cache.spec.source != "PersistentVolumeClaim")
 
 
 def _match_labels(selector: ClusterSelector | None) -> Mapping[str, str]:

@@ -22,6 +22,7 @@ from modelplane_operator.scheduling.reasons import (
     Distance,
     Full,
     LabelDiffers,
+    NoCacheStorage,
     NoGangs,
     NoGateway,
     NoMatch,
@@ -110,7 +111,8 @@ def answer(requirement: Requirement, info: ClusterInfo, hosting: Hosting | None 
     cluster = info.cluster
     for key, value in requirement.labels:
         if cluster.labels.get(key) != value:
-            return LabelDiffers(key, value, cluster.labels.get(key))
+            cache = requirement.cache.name if requirement.cache and key in requirement.cache.labels else ""
+            return LabelDiffers(key, value, cluster.labels.get(key), cache)
     if cluster.phase is ClusterPhase.TERMINATING:
         return ClusterTerminating()
     if not cluster.pools.names:
@@ -125,6 +127,8 @@ def answer(requirement: Requirement, info: ClusterInfo, hosting: Hosting | None 
         return Tainted(taint.key, taint.value, taint.effect)
     if cluster.phase is not ClusterPhase.READY and (reason := _unusable_reason(info)):
         return reason
+    if requirement.cache and requirement.cache.storage and not cluster.storage:
+        return NoCacheStorage(requirement.cache.name)
     return fit(requirement.engines, hosting, info)
 
 

@@ -7,10 +7,23 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kubeloop.condition_types import MESSAGE_LENGTH, STEP, WARNING, ConditionType, Ready, Synced, is_true, merge
+from kubeloop.condition_types import (
+    MESSAGE_LENGTH,
+    STEP,
+    WARNING,
+    Condition,
+    ConditionType,
+    Ready,
+    Synced,
+    explain_ready,
+    is_true,
+    merge,
+)
 from modelplane_operator.api import KINDS
+from modelplane_operator.api.clusters.provisioning import CapacityAvailable
+from modelplane_operator.api.model_cache import ArtifactReady
 from modelplane_operator.api.model_replica import ModelReady
-from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.reasons import LONGEST, not_ready
 from modelplane_operator.api.remedies import REMEDIES, remedy
 from scripts import troubleshooting
 from tests.support.messages import faults
@@ -113,3 +126,70 @@ def test_a_terminal_obeys_nothing_of_what_a_message_repeats() -> None:
     shown = "Pod x ended: \ufffd]0;owned\ufffd\ufffd[2J\ufffd31m\ufffdall is well\ufffdgnorw\ufffd, Zürich\tok\nnext"
     assert message == shown
     assert Ready.CREATING.condition(NOW, message=message).message == message
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "do"),
+    [
+        ("ModelDeployment", "CrashLoop", REMEDIES[ModelReady.CRASH_LOOP].do),
+        ("LLMInference", "CrashLoop", REMEDIES[ModelReady.CRASH_LOOP].do),
+        ("ModelReplica", "VolumeNotBound", REMEDIES[ArtifactReady.VOLUME_NOT_BOUND].do),
+        ("LLMInference", "VolumeNotBound", REMEDIES[ArtifactReady.VOLUME_NOT_BOUND].do),
+        ("InferenceCluster", "Exhausted", REMEDIES[CapacityAvailable.EXHAUSTED].do),
+        ("ModelDeployment", "ReconcileError", REMEDIES[Synced.RECONCILE_ERROR].do),
+    ],
+)
+def test_the_reason_of_a_part_is_the_owners_and_so_is_its_remedy(kind: str, reason: str, do: str) -> None:
+    ready = not_ready(kind, Ready.CREATING.condition(NOW, message="so it is"), reason=reason)
+
+    assert (ready.type, ready.status, ready.reason, ready.message) == ("Ready", "False", reason, "So it is")
+    assert remedy(kind, ready) == do
+
+
+def test_ready_without_a_message_has_the_meaning_of_its_reason() -> None:
+    assert (
+        not_ready("ModelReplica", ModelReady.MODEL_STARTING.condition(NOW)).message == ModelReady.MODEL_STARTING.meaning
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("X" * 300, "X" * 300),
+        ("; ".join(["cause", "x" * 200, "y" * 200]), f"Cause; {'x' * 200}; see ModelReady"),
+        (f"cause {'x' * 200} {'y' * 200}", f"Cause {'x' * 200} ..."),
+    ],
+)
+def test_ready_has_as_many_clauses_as_a_line_takes(message: str, shown: str) -> None:
+    found = not_ready("ModelReplica", ModelReady.CRASH_LOOP.condition(NOW, message=message)).message
+
+    assert found == shown
+    assert len(found) <= LONGEST
+
+
+def test_ready_says_what_synced_says_if_only_a_write_fails() -> None:
+    failed = Synced.RECONCILE_ERROR.condition(NOW, message="apply Deployment x: exceeded quota", generation=2)
+
+    def ready(*others: Condition, synced: Condition = failed) -> Condition:
+        return explain_ready(merge((), (*others, synced)))[-1]
+
+    waits = Ready.CREATING.condition(BEFORE)
+    assert ready(waits) == failed.model_copy(update={"type": "Ready", "last_transition_time": BEFORE})
+    assert ready() == failed.model_copy(update={"type": "Ready"})
+    assert ready(ready(waits), synced=failed.model_copy(update={"message": "another"})).message == "another"
+
+
+@pytest.mark.parametrize(
+    ("ready", "synced"),
+    [
+        (Ready.AVAILABLE, Synced.RECONCILE_ERROR),
+        (Ready.DELETING, Synced.RECONCILE_ERROR),
+        (Ready.UNREACHABLE, Synced.RECONCILE_ERROR),
+        (Ready.CREATING, Synced.RECONCILE_SUCCESS),
+        (Ready.CREATING, Synced.RECONCILE_PAUSED),
+    ],
+)
+def test_ready_keeps_its_own_words(ready: Ready, synced: Synced) -> None:
+    conditions = merge((), (ready.condition(NOW, message="mine"), synced.condition(NOW, message="theirs")))
+
+    assert explain_ready(conditions) == conditions

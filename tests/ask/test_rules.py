@@ -100,7 +100,7 @@ def test_a_selector_that_was_stored_is_not_refused_for_what_else_changes() -> No
 def test_a_port_that_nobody_would_ask_is_refused_and_an_old_one_is_not() -> None:
     new = deployment(served("--port=9000"))
     assert judged(new, cluster("a")).refusals == (
-        "Engine main is told `--port 9000`, and is asked on 8000: let it listen there",
+        "Engine main listens on --port 9000 but is probed on 8000: remove the flag",
     )
     more = deployment(served("--port=9000"), replicas=2)
     assert judged(more, cluster("a"), cluster("b"), old=new).refusals == ()
@@ -134,6 +134,14 @@ def test_what_cannot_be_placed_is_warned_of_in_the_words_of_the_condition() -> N
 def test_a_cache_that_does_not_exist_is_warned_of() -> None:
     (told,) = judged(deployment(cache="qwen"), cluster("a"), cache=NoCache.NOT_FOUND).warnings
     assert "ModelCache qwen not found" in told
+
+
+def test_an_edit_that_stops_the_only_replica_says_so() -> None:
+    old, new = deployment(replicas=1), deployment(served("--max-model-len=4096"), replicas=1)
+    full = cluster("a", nodes=1)
+    found = judged(new, full, old=old, replicas=placed(old, full))
+
+    assert found.warnings[1].startswith("The fleet has no room for a second replica: the only one stops before")
 
 
 def test_an_edit_that_rolls_replicas_says_how_many() -> None:
@@ -392,4 +400,4 @@ def test_of_an_llm_inference_is_told_what_its_gpus_need_and_what_would_come_of_i
     assert rest == ["Would be placed"]
 
     nobody_can_tell = llm_inference.judge(written, None, NOTHING)
-    assert nobody_can_tell.warnings[0].endswith("cannot be told by its name: set spec.memory")
+    assert nobody_can_tell.warnings[0].endswith("is not known from its name: set spec.memory")

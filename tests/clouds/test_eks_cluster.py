@@ -157,7 +157,8 @@ def test_a_pool_without_capacity_is_told_in_the_clouds_words_and_the_rest_goes_o
     assert [str(step) for step in decided.steps] == ["create eks.Addon addon-coredns on EKS in us-west-2"]
     assert _conditions(decided)["CapacityAvailable"] == ("False", "Exhausted")
     assert "nodegroup-l4: eks create_nodegroup: you have requested more vCPU" in _message(decided, "CapacityAvailable")
-    assert _conditions(decided)["Ready"] == ("False", "Creating")
+    assert _conditions(decided)["Ready"] == ("False", "Exhausted")
+    assert _message(decided, "Ready") == _message(decided, "CapacityAvailable")
 
 
 def test_what_takes_three_times_as_long_as_usual_is_stalled() -> None:

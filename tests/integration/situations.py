@@ -44,6 +44,8 @@ class Situation:
     kind: str = DEPLOYMENT
     runs: bool = False
     """Whether its pods take nodes."""
+    reason: str = ""
+    """The reason of its Ready condition, where it is that of the part that fails."""
     seconds: float = 60.0
     """After which it has to be told."""
 
@@ -155,6 +157,41 @@ def kubeconfig(server: str = "https://127.0.0.1:1", **user: Any) -> str:
             "users": [{"name": "it", "user": user or {"token": "none"}}],
         }
     )
+
+
+def starting_from(**selector: str) -> Make:
+    """A deployment, and the cache that it starts from."""
+
+    def make(space: str, name: str) -> Sequence[Manifest]:
+        weights = cache(space, f"{name}-weights")
+        weights["spec"] |= {"clusterSelector": {"matchLabels": selector}} if selector else {}
+        return [weights, deployment(space, name, modelCacheRef={"name": f"{name}-weights"})]
+
+    return make
+
+
+@asynccontextmanager
+async def answering(stage: Stage, space: str) -> AsyncGenerator[None]:
+    """A model answers, and its next template names a Secret that does not exist."""
+    await stage.hub.apply(on_worker_1(space, "new-secret"))
+    await stage.hub.ready(DEPLOYMENT, "new-secret", space)
+    (before,) = await stage.hub.list("ModelReplica", space)
+    try:
+        yield
+        (after,) = await stage.hub.list("ModelReplica", space)
+        assert after["spec"] == before["spec"], "what answers is not changed"
+        assert await stage.hub.list(ENDPOINT, space), "and stays in rotation"
+    finally:
+        await stage.hub.delete(DEPLOYMENT, "new-secret", space)
+        await stage.hub.gone(DEPLOYMENT, "new-secret", space)
+
+
+def naming_a_secret(space: str, name: str) -> Sequence[Manifest]:
+    """The same deployment as on_worker_1, with a Secret that does not exist."""
+    template = pod()
+    template["spec"]["containers"][0].update(env("token-of-nobody", "key"))
+    there = {"matchLabels": {"site": "worker-1"}}
+    return [deployment(space, name, engines=[engine(template=template)], clusterSelector=there)]
 
 
 @asynccontextmanager
@@ -299,11 +336,25 @@ SITUATIONS: Mapping[str, Situation] = {
         asking(modelCacheRef={"name": "nowhere"}),
         ("ModelCache nowhere not found", "make it, or take modelCacheRef out"),
     ),
+    "cache-without-storage": Situation(
+        starting_from(),
+        ("it has no storage for ModelCache cache-without-storage-weights", "name a StorageClass in"),
+        reason="NoCacheStorage",
+    ),
+    "cache-elsewhere": Situation(
+        starting_from(region="eu"),
+        (
+            "label region is absent, eu is asked for by clusterSelector of ModelCache cache-elsewhere-weights",
+            "let ModelCache cache-elsewhere-weights select without region",
+        ),
+        reason="NoMatchingClusters",
+    ),
     # Placed, and does not run ---
     "no-secret": Situation(
         running(container=env("token-of-nobody", "key")),
         ("has no Secret token-of-nobody", "create what is missing"),
         runs=True,
+        reason="SourceNotFound",
     ),
     "no-key": Situation(
         running(HOLDS["token"], container=env("token", "absent")),
@@ -320,10 +371,15 @@ SITUATIONS: Mapping[str, Situation] = {
         ("has no Secret registry", "create what is missing"),
         runs=True,
     ),
-    "crash-loop": Situation(running(crash=1), ("crash loop, exit code 1", "kubectl logs -n modelplane-"), runs=True),
+    "crash-loop": Situation(
+        running(crash=1),
+        ("crash loop, exit code 1", "kubectl logs -n modelplane-"),
+        runs=True,
+        reason="CrashLoop",
+    ),
     "out-of-memory": Situation(
         running(crash=137, crash_after_seconds=1),
-        ("exit code 137 (killed, mostly for want of memory", "kubectl logs -n modelplane-"),
+        ("killed by SIGKILL: its node ran out of memory, mostly", "kubectl logs -n modelplane-"),
         runs=True,
     ),
     "no-image": Situation(
@@ -403,15 +459,16 @@ SITUATIONS: Mapping[str, Situation] = {
         cached("PersistentVolumeClaim", {"claimName": "weights"}),
         ("does not exist", "make it on the cluster, with the weights in it"),
         CACHE,
+        reason="VolumeNotBound",
     ),
     "llm-no-cluster": Situation(
         inference({"model": "org/model", "providerConfigName": "nowhere", "gpu": 1}),
-        ("There is no Secret", "the platform team does so in its spec.llmInferences"),
+        ('providerConfigName "nowhere": no Secret of that name', "have the grant added to spec.llmInferences"),
         INFERENCE,
     ),
     "llm-no-memory": Situation(
         inference({"model": "org/model", "placement": "Fleet", "gpu": 1}),
-        ("cannot be told by its name", "set spec.memory"),
+        ("is not known from its name", "set spec.memory"),
         INFERENCE,
     ),
     # Clusters ---
@@ -444,7 +501,21 @@ BREAKS: Mapping[str, tuple[Callable[[Stage, str], AbstractAsyncContextManager[No
     ),
     "quota": (
         short_of_quota,
-        Situation(lambda space, name: [on_worker_1(space, name)], ("exceeded quota: few", "quota"), runs=True),
+        Situation(
+            lambda space, name: [on_worker_1(space, name)],
+            ("exceeded quota: few", "quota"),
+            runs=True,
+            reason="PodsRejected",
+        ),
+    ),
+    "new-secret": (
+        answering,
+        Situation(
+            naming_a_secret,
+            ("has no Secret token-of-nobody, which the new one names", "create what is missing"),
+            runs=True,
+            reason="SourceNotFound",
+        ),
     ),
     "no-address": (
         without_addresses,
@@ -466,6 +537,8 @@ BREAKS: Mapping[str, tuple[Callable[[Stage, str], AbstractAsyncContextManager[No
             lambda space, name: [deployment(space, name, modelCacheRef={"name": "kept"})],
             ("see that StorageClass nowhere is there and gives such volumes", "`kubectl describe pvc -n modelplane-"),
             runs=True,
+            seconds=90.0,
+            reason="VolumeNotBound",
         ),
     ),
     "cut-off": (

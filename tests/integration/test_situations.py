@@ -71,12 +71,14 @@ async def unexplained(stage: Stage, space: str, situations: Mapping[str, Situati
         async def says(name: str = name, situation: Situation = situation) -> bool:
             nonlocal told
             told = describe(await stage.hub.get(situation.kind, name, home(situation, space)) or {})
-            return not lacking(situation, told)
+            return not lacking(situation, told) and (
+                f"\nReady=False {situation.reason}:" in told or not situation.reason
+            )
 
         try:
             await until(name, says, situation.seconds)
         except AssertionError:
-            wrong.append(f"{name} does not say {lacking(situation, told)}:\n{told}")
+            wrong.append(f"{name} does not say {lacking(situation, told) or situation.reason}:\n{told}")
             continue
         if situation.kind == DEPLOYMENT:
             why = await asyncio.to_thread(asked, stage, f"{space}/{name}")

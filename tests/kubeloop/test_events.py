@@ -65,7 +65,7 @@ def transition_of(kind: str, before: Condition | None, after: Condition) -> Tran
         (CREATING, TRUE, "Normal"),
         (CREATING, condition("False", "Creating", message="2 of 3"), None),
         (CREATING, condition("False", "WhatANewerVersionSays"), None),
-        (TRUE, CREATING, "Warning"),
+        (TRUE, CREATING, "Normal"),  # it mends by itself
         (TRUE, condition("Unknown", "Unreachable"), "Warning"),
         (TRUE, condition("False", "Deleting"), "Normal"),
         (CREATING, condition("False", "NoClusters", "ReplicasScheduled"), "Warning"),
@@ -201,7 +201,9 @@ async def test_of_what_belongs_to_another_only_bad_news_is_told() -> None:
 
     told.recorder.record(replica, CREATING, TRUE)
     assert told.recorder._queue.qsize() == 0
-    told.recorder.record(replica, TRUE, CREATING)
+    told.recorder.record(replica, TRUE, CREATING)  # it mends by itself
+    assert told.recorder._queue.qsize() == 0
+    told.recorder.record(replica, TRUE, condition("Unknown", "Unreachable"))
     assert told.recorder._queue.qsize() == 1
 
 

@@ -32,6 +32,7 @@ from modelplane_operator.scheduling.reasons import (
     Crowded,
     Full,
     LabelDiffers,
+    NoCacheStorage,
     NoGangs,
     NoGateway,
     NoMatch,
@@ -83,6 +84,7 @@ class Case:
     cluster: InferenceCluster
     reason: Reason
     sentence: str
+    cache: ModelCache | NoCache = NoCache.NOT_READ
 
 
 SMALL = "memory is 24Gi, needs >= 141Gi"
@@ -268,6 +270,22 @@ CASES = [
         LabelDiffers("region", "eu", None),
         "label region is absent, eu is asked for",
     ),
+    Case(
+        "no such label, which its cache asks for",
+        b.deployment(cache="qwen"),
+        b.cluster("a"),
+        LabelDiffers("region", "eu", None, "qwen"),
+        "label region is absent, eu is asked for by clusterSelector of ModelCache qwen",
+        b.model_cache(region="eu"),
+    ),
+    Case(
+        "no storage for its cache",
+        b.deployment(cache="qwen"),
+        b.cluster("a", storage=False),
+        NoCacheStorage("qwen"),
+        "it has no storage for ModelCache qwen",
+        b.model_cache(),
+    ),
 ]  # fmt: skip
 
 
@@ -281,7 +299,7 @@ def test_a_cluster_says_why_not(case: Case) -> None:
     taken = [b.replica("a", of="other", stages=2)] if case.name.startswith("too few free nodes") else []
     taken += [b.replica("a", of="other")] * (case.name == "a pool that has enough nodes is nearer")
     taken += [b.replica("a", of="other", stages=2)] if case.name == "a pool that is too small for ever" else []
-    decision = decide(case.deployment, [case.cluster], *taken)
+    decision = decide(case.deployment, [case.cluster], *taken, cache=case.cache)
 
     assert (decision.missing, decision.refusals) == (1, (Refusal(1, "a", case.reason),))
     assert prose.reason(case.reason) == case.sentence

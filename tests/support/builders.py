@@ -99,6 +99,7 @@ def cluster(
     terminating: bool = False,
     isolation: Manifest | None = None,
     forced: bool = False,
+    storage: bool = True,
     message: str = "",
     unknown: Sequence[tuple[str, str]] = (),
     apis: Sequence[str] = (),
@@ -131,6 +132,7 @@ def cluster(
                 "gpuPools": list(pools or [pool(nodes=nodes)]),
                 "conditions": [] if ready is None else [{**condition, "lastTransitionTime": since.isoformat()}],
                 **({"gateway": {"address": address}} if address else {}),
+                **({"cache": {"storageClassName": "fast"}} if storage else {}),
                 **({"observed": {"apis": list(apis), "pools": list(observed)}} if apis or observed else {}),
             },
         }

@@ -85,7 +85,7 @@ def _edit_request(
                 toleration = Toleration(key, not value, value, effect)
                 edited = replace(requirement, tolerations=(*requirement.tolerations, toleration))
                 yield f"tolerate the taint {key}:{effect}, which {name} carries", replace(request, requirement=edited)
-            case LabelDiffers(key, value):
+            case LabelDiffers(key, value, cache=""):
                 edited = replace(requirement, labels=tuple(pair for pair in requirement.labels if pair[0] != key))
                 yield f"do not ask for clusters with {key}={value}", replace(request, requirement=edited)
             case _:

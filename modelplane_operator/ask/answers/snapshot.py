@@ -12,7 +12,7 @@ from kubeloop.condition_types import Condition, Ready
 from kubeloop.objects import Key
 from kubeloop.words import sentence
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
-from modelplane_operator.models.cache.cache_status import describe_awaited
+from modelplane_operator.models.cache.cache_status import find_awaited
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import Replica, read
@@ -109,10 +109,10 @@ class Snapshot:
         if cache is None:
             return ()
         chosen = {placement.cluster for placement in decision.new}
-        messages = (
-            describe_awaited(cache, self.cluster[name].to_manifest()) for name in sorted(chosen & self.cluster.keys())
+        awaited = (
+            find_awaited(cache, self.cluster[name].to_manifest()) for name in sorted(chosen & self.cluster.keys())
         )
-        return tuple(sentence(message) for message in messages if message)
+        return tuple(sentence(item.message) for item in awaited if item)
 
 
 def observe(fleet: FleetModel, cluster: InferenceCluster) -> None:

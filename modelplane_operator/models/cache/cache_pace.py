@@ -11,10 +11,12 @@ from datetime import timedelta
 from typing import Final
 
 from kubeloop.backoff import Backoff
+from modelplane_operator.api.model_cache import ArtifactReady
 from modelplane_operator.models.cache.cached_cluster import ClusterPlan, Observed, is_edited
 
 PACE: Final = Backoff(first=2.0, longest=300.0)
 """Backoff between attempts on one cluster."""
+FAILED: Final = ArtifactReady.FAILED.reason
 TERMINAL: Final = 30.0  # such an error does not resolve by itself
 """Minimum seconds between attempts after an error that only a user can resolve."""
 
@@ -32,7 +34,7 @@ def apply_backoff(observed: Observed, plan: ClusterPlan) -> ClusterPlan:
         remedy = "" if error.retry else "mend that there, and edit the cache to have it tried at once"
         clauses = (f"a write has failed: {failure.message_for_tenants()}", remedy, plan.row.message)
         message = "; ".join(filter(None, clauses))[:1000]
-        update = {"message": message, "refusals": previous + 1, "next_attempt": next_at}
+        update = {"message": message, "reason": FAILED, "refusals": previous + 1, "next_attempt": next_at}
     elif (
         (plan.steps or plan.row.refusals)
         and last
@@ -41,7 +43,7 @@ def apply_backoff(observed: Observed, plan: ClusterPlan) -> ClusterPlan:
         and next_at > observed.now
         and not is_edited(observed.cache)
     ):
-        update = {"message": last.message, "refusals": previous, "next_attempt": next_at}
+        update = {"message": last.message, "reason": FAILED, "refusals": previous, "next_attempt": next_at}
     else:
         return plan
     wait = max((next_at - observed.now).total_seconds(), 1.0)

@@ -14,6 +14,7 @@ from kubeloop.condition_types import Condition
 from kubeloop.objects import Manifest, is_terminating, labels_of, section
 from kubeloop.words import count_of, list_names
 from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, ClustersMatched, ModelCache
+from modelplane_operator.api.model_replica import ModelAccepted
 from modelplane_operator.models.cache.cache_sources import (
     claim_of,
     credentials,
@@ -23,6 +24,7 @@ from modelplane_operator.models.cache.cache_sources import (
     to_pin,
 )
 from modelplane_operator.models.cache.hydration import validate_revision
+from modelplane_operator.models.replica.plan.observed import Awaited
 
 MAX_NAMES: Final = 3
 """Number of clusters or replicas that a message names."""
@@ -72,17 +74,28 @@ def compute_conditions(
         return matched, ArtifactReady.STAGED.condition(now, message="; ".join([message, *_describe_alterations(ready)]))
     ready_of_all = f"{len(ready)} of {clusters} ready"
     if required and secret_missing:
-        keys = list_names(required.variables.values())
-        problem = f"Secret {cache.key.namespace}/{required.secret} does not exist, or has no key {keys}"
-        message = f"{problem}: write {'the token' if len(required.variables) == 1 else 'them'} there; {ready_of_all}"
+        message = f"{describe_missing_secret(cache)}; {ready_of_all}"
         return matched, ArtifactReady.AUTH_SECRET_MISSING.condition(now, message=message)
-    waiting = [f"{row.name}: {row.message}" for row in (failed or selected) if row.message and row.phase != "Ready"]
+    unbound = [row for row in selected if row.reason == ArtifactReady.VOLUME_NOT_BOUND.reason]
+    stuck = failed or unbound or [row for row in selected if row.reason]
+    waiting = [f"{row.name}: {row.message}" for row in (stuck or selected) if row.message and row.phase != "Ready"]
     message = "; ".join(
         [ready_of_all, *waiting[:MAX_NAMES], *filter(None, [difference]), *_describe_alterations(ready)]
     )
-    if failed:
-        return matched, ArtifactReady.FAILED.condition(now, message=message)
+    if stuck:
+        reason = ArtifactReady.VOLUME_NOT_BOUND if stuck is unbound else ArtifactReady.FAILED
+        return matched, reason.condition(now, message=message)
     return matched, (ArtifactReady.PARTIAL if ready else ArtifactReady.HYDRATING).condition(now, message=message)
+
+
+def describe_missing_secret(cache: ModelCache) -> str:
+    """Return what the Secret of a cache's source lacks, with what mends it; "" if the source needs none."""
+    required = credentials(source_of(cache))
+    if required is None:
+        return ""
+    problem = f"Secret {cache.key.namespace}/{required.secret} does not exist, or has no key"
+    written = "the token" if len(required.variables) == 1 else "them"
+    return f"{problem} {list_names(required.variables.values())}: write {written} there"
 
 
 def _describe_differences(cache: ModelCache, ready: Iterable[CachedCluster]) -> str:
@@ -155,18 +168,26 @@ def is_selected(match_labels: Mapping[str, str], cluster: Manifest) -> bool:
     return matches and not is_terminating(cluster)
 
 
-def describe_awaited(cache: ModelCache, cluster: Manifest) -> str:
-    """Return a message while weights are incomplete on a cluster; "" once they are complete or if none will come."""
+def find_awaited(cache: ModelCache, cluster: Manifest) -> Awaited | None:
+    """Return the weights that replicas on a cluster wait for; None once they are complete there."""
     name, cluster_name = cache.key.name, cluster["metadata"]["name"]
     row = cache.on(cluster_name)
     if row is None:
-        is_excluded = not must_hold(cache, cluster)
-        return "" if is_excluded else f"the weights of ModelCache {name} are to come to cluster {cluster_name}"
+        if must_hold(cache, cluster):
+            return Awaited(f"the weights of ModelCache {name} are to come to cluster {cluster_name}")
+        lacks = (
+            f"it has no storage for caches: {REMEDY}"
+            if is_selected(cache.match_labels, cluster)
+            else f"clusterSelector of ModelCache {name} does not select it: label the cluster, or correct the selector"
+        )
+        message = f"cluster {cluster_name} gets no weights of ModelCache {name}, as {lacks}"
+        return Awaited(message, ModelAccepted.MODEL_CACHE_FAILED.reason)
     if row.volume:
-        return ""
+        return None
     progress = row.progress
     percent = f": {100 * (progress.bytes or 0) // progress.total_bytes}%" if progress and progress.total_bytes else ""
     completion = progress.estimated_completion if progress else None
     until_text = f", until about {completion:%H:%M} UTC" if completion else ""
     problem = f"; {row.message}" if row.message else ""
-    return f"the weights of ModelCache {name} are not on cluster {cluster_name} yet{percent}{until_text}{problem}"
+    message = f"the weights of ModelCache {name} are not on cluster {cluster_name} yet{percent}{until_text}{problem}"
+    return Awaited(message, row.reason or "")

@@ -26,14 +26,16 @@ from kubeloop.types import JOB, PERSISTENT_VOLUME_CLAIM, SECRET, type_of
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.cache_sources import HuggingFace
 from modelplane_operator.api.isolation import Isolation
-from modelplane_operator.api.model_cache import MOST_USERS, CachedCluster, ModelCache, Phase
+from modelplane_operator.api.model_cache import MOST_USERS, ArtifactReady, CachedCluster, ModelCache, Phase
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.models.cache.cache_sources import claim_of, content_of, credentials, remote_source, source_of
+from modelplane_operator.models.cache.cache_status import describe_missing_secret
 from modelplane_operator.models.cache.hydration import (
     Reported,
     attempt,
     find_problem,
     has_failed,
+    is_failing,
     job_succeeded,
     read_report,
     silence,
@@ -48,6 +50,8 @@ PAUSE: Final = timedelta(minutes=1)  # doubled up to LONGEST
 """Time between the first failure of a hydration and the next Job; doubled after each further failure."""
 LONGEST: Final = timedelta(hours=1)
 """Longest time between two Jobs."""
+UNBOUND: Final = timedelta(seconds=30)
+"""Time in which a volume must be bound."""
 CLAIMS: Final = "a volume of it is not bound"
 """Phrase in the symptom of a pod that waits for its volume."""
 UNNAMED: Final = (
@@ -154,7 +158,11 @@ def plan_cluster(observed: Observed, cluster: ClusterState) -> ClusterPlan | Non
             else "cluster has not been listed yet"
         )
         row = last or CachedCluster(name=cluster.name, phase="Pending", since=observed.now)
-        row = clear_rejection(row).model_copy(update={"message": message[:1000]}) if cluster.error else row
+        row = (
+            clear_rejection(row).model_copy(update={"message": message[:1000], "reason": None})
+            if cluster.error
+            else row
+        )
         return ClusterPlan(row, requeue_after=None if cluster.error else REQUEUE_SOON, counts=cluster.is_selected)
     if not cluster.is_selected and not cluster.users:
         return _plan_removal(cluster, last)
@@ -180,12 +188,14 @@ def _plan_existing(observed: Observed, cluster: ClusterState, last: CachedCluste
         "does not exist: make it on the cluster, with the weights in it" if cluster.existing is None else not_bound
     )
     message = f"PersistentVolumeClaim {namespace}/{name} {problem}"
-    since = last.since if last and last.phase == phase else None
+    since = (last.since if last and last.phase == phase else None) or observed.now
+    is_stuck = phase == "Pending" and (cluster.existing is None or observed.now - since >= UNBOUND)
     row = CachedCluster(
         name=cluster.name,
         phase=phase,
         message=None if phase == "Ready" else message,
-        since=since or observed.now,
+        reason=ArtifactReady.VOLUME_NOT_BOUND.reason if is_stuck else None,
+        since=since,
         volume=name if phase == "Ready" else None,
         **used(cluster),
     )
@@ -211,6 +221,8 @@ class _VolumePlan:
     """Phase for the status row."""
     message: str = ""
     """Message for the status row; "" if nothing is wrong."""
+    reason: ArtifactReady | None = None
+    """What a person has to do something about; None if nothing."""
     retry: datetime | None = None
     """Time when a failed Job is created again."""
     recheck: datetime | None = None
@@ -299,6 +311,7 @@ class _CacheOnCluster:
                 name=cluster,
                 phase=volume_plan.phase,
                 message=volume_plan.message[:1000] or None,
+                reason=volume_plan.reason.reason if volume_plan.reason else None,
                 since=since or now,
                 attempts=attempt(job) if job else self._previous_attempts(last),
                 next_attempt=volume_plan.retry,
@@ -330,19 +343,21 @@ class _CacheOnCluster:
         """Return the phase of the volume, and the objects that its hydration needs."""
         bound = section(self.claim or {}, "status").get("phase")
         if bound == "Lost":
-            return _VolumePlan("Failed", f"volume {key_of(self.claim or {}).name} is lost: delete its claim")
+            message = f"volume {key_of(self.claim or {}).name} is lost: delete its claim"
+            return _VolumePlan("Failed", message, ArtifactReady.FAILED)
         if staged:
             return _VolumePlan("Ready")
         if job and has_failed(job):
             since = last.since if last and last.phase == "Failed" and last.since else self.observed.now
             pause = min(PAUSE * 2 ** min(attempt(job) - 1, 10), LONGEST)
             reason = f"the Job has failed: {sanitize(condition(job, 'Failed').reason) or 'no reason given'}"
-            return _VolumePlan("Failed", find_problem(self.cluster.pods) or reason, retry=since + pause)
+            problem = find_problem(self.cluster.pods) or reason
+            return _VolumePlan("Failed", problem, ArtifactReady.FAILED, retry=since + pause)
         phase: Phase = "Hydrating" if bound == "Bound" else "Pending"
         if job is None and self.observed.secret_missing:
-            return _VolumePlan(phase)
+            return _VolumePlan(phase, describe_missing_secret(self.observed.cache), ArtifactReady.AUTH_SECRET_MISSING)
         if job is None and not self.observed.hydrator.image:
-            return _VolumePlan(phase, UNNAMED)
+            return _VolumePlan(phase, UNNAMED, ArtifactReady.FAILED)
         token = [render_token(self.observed.cache, self.observed.secret)] if self.observed.secret else []
         needed = [*token, *render_account(self.observed.cache)]
         if job is None:
@@ -360,7 +375,13 @@ class _CacheOnCluster:
         unbound, pod_problem = "" if bound == "Bound" else self._unbound_message(), find_problem(self.cluster.pods)
         # If the volume is not bound, pods only report that they wait for it.
         message = unbound if unbound and CLAIMS in pod_problem else pod_problem or silent or unbound
-        return _VolumePlan(phase, message, recheck=recheck, needed=needed)
+        reason = ArtifactReady.FAILED if silent or is_failing(self.cluster.pods) else None
+        if message == unbound != "":
+            since = (last.since if last and last.phase == phase else None) or self.observed.now
+            is_stuck = self.observed.now - since >= UNBOUND
+            reason = ArtifactReady.VOLUME_NOT_BOUND if is_stuck else None
+            recheck = recheck if is_stuck else min(filter(None, (recheck, since + UNBOUND)))
+        return _VolumePlan(phase, message, reason, recheck=recheck, needed=needed)
 
     def _previous_attempts(self, last: CachedCluster | None) -> int | None:
         """Return the number of earlier Jobs for the current content, if there is no Job now."""

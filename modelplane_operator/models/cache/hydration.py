@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
+from kubeloop.condition_types import WARNING
 from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, Section, annotations_of, entries, is_terminating, key_of, section
 from kubeloop.remote_messages import is_formed, sanitize
@@ -140,6 +141,12 @@ def find_problem(pods: Sequence[Manifest]) -> str:
     messages = [message for pod in failed if not is_terminating(pod) and (message := _exit_message(pod))]
     last_failure = f"tried again after: {messages[-1]}" if messages and alive else messages[-1] if messages else ""
     return legible("; ".join(filter(None, (last_failure, summarize(symptoms(alive)) if alive else "")))[:MAX_TEXT])
+
+
+def is_failing(pods: Iterable[Manifest]) -> bool:
+    """True if a pod of a Job needs a person's help to go on."""
+    alive = (pod for pod in pods if section(pod, "status").get("phase") in {"Pending", "Running"})
+    return any(symptom.reason.severity == WARNING for symptom in symptoms(alive))
 
 
 def silence(job: Manifest, pods: Sequence[Manifest], now: datetime) -> tuple[str, datetime | None]:

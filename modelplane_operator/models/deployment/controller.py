@@ -12,13 +12,15 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
+from kubeloop.cache.referenced import ReferencedObjects
 from kubeloop.conditions import condition
+from kubeloop.errors import ClientError
 from kubeloop.loop import Change, Clients, Controller, Indexes
 from kubeloop.objects import Key, Manifest, annotations_of, entries, is_terminating, key_of, section
 from kubeloop.plan import Plan
 from kubeloop.reading import Cluster, find, list_children
 from kubeloop.resource import of
-from kubeloop.types import HTTP_ROUTE
+from kubeloop.types import CONFIG_MAP, HTTP_ROUTE, SECRET
 from kubeloop.wiring import begins, owner_of_kind
 from modelplane_operator.api import (
     InferenceCluster,
@@ -34,7 +36,9 @@ from modelplane_operator.lookups import backends, cluster_of_replica
 from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.models.deployment.gauges import GAUGES
 from modelplane_operator.models.deployment.plan import Observed, plan
+from modelplane_operator.models.replica.plan.referenced import describe_source
 from modelplane_operator.models.replica.plan.symptoms import describe_unrouted
+from modelplane_operator.models.replica.render import sources, sources_of
 from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.requirement import NoCache
 from modelplane_operator.world import Scheduled, ignore_count
@@ -81,12 +85,13 @@ INDEXES: Indexes = {
 
 
 def controller(
-    fleet: FleetView, grace: timedelta, scheduled: Scheduled = ignore_count
+    fleet: FleetView, grace: timedelta, referenced: ReferencedObjects, scheduled: Scheduled = ignore_count
 ) -> Controller[ModelDeployment, Observed]:
     """Return the controller for ModelDeployments.
 
-    `grace` is the time between a replica's leaving rotation and its change or removal. `scheduled` receives the
-    reason of ReplicasScheduled and the seconds that the plan took.
+    `grace` is the time between a replica's leaving rotation and its change or removal. `referenced` reads the Secrets
+    and ConfigMaps that templates name. `scheduled` receives the reason of ReplicasScheduled and the seconds that the
+    plan took.
     """
 
     def decide(observed: Observed) -> Plan:
@@ -120,6 +125,7 @@ def controller(
             reached=reached,
             grace=grace,
             now=clients.now(),
+            missing=await _find_missing(deployment, replicas, referenced),
         )
 
     return Controller(
@@ -143,6 +149,36 @@ def controller(
         on_health=(fleet.on_health,),
         gauges=GAUGES,
     )
+
+
+async def _find_missing(
+    deployment: ModelDeployment, replicas: Iterable[Manifest], referenced: ReferencedObjects
+) -> str:
+    """Return which Secrets and ConfigMaps of the template do not exist; "" if all do.
+
+    Those that each running replica names already do not count: its cluster has copies.
+    """
+    required = [source for source in sources_of(deployment.replica.engines) if source.required]
+    running = [sources(ModelReplica.parse(item)) for item in replicas if not is_terminating(item)] if required else []
+    messages: list[str] = []
+    for source in required:
+        if all(source in existing for existing in running):
+            continue
+        kind, key = _KINDS[source.kind], Key(deployment.key.namespace, source.name)
+        keys = None if source.use == "PullSecret" else source.keys
+        try:
+            manifest = await referenced.find(
+                kind, key, keys, waiting=(DEPLOYMENTS, deployment.key), needed=source.needed
+            )
+        except ClientError as error:
+            messages.append(f"{source.kind} {source.name}, which cannot be read ({error})")
+        else:
+            messages += filter(None, [describe_source(source, manifest)])
+    return ", ".join(messages)
+
+
+_KINDS = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
+"""Types of the objects that templates name, by kind."""
 
 
 def _find_cache(deployment: ModelDeployment, hub: Cluster) -> ModelCache | NoCache:

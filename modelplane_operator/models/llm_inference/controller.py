@@ -21,6 +21,7 @@ from kubeloop.resource import of
 from kubeloop.strands import read_deadline
 from kubeloop.types import DEPLOYMENT, HUB, INGRESS, SECRET, SERVICE, VLLM_RUNTIME
 from kubeloop.wiring import owner_of_kind
+from kubeloop.words import list_names
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelService, labels
 from modelplane_operator.api.llm_inference import IN_CLUSTER, Location, TargetResolved
 from modelplane_operator.api.llm_inference_grant import is_among, is_reserved
@@ -110,12 +111,13 @@ async def _resolve_target(
     if name == IN_CLUSTER:
         if (home, dest) in on_hub and not is_reserved(dest):
             granted_hosts = [host for source, host in hosts if source == home]
-            rejection = _check_host(inference, granted_hosts, "The hub", "the chart's llmInferences.hostsOnHub")
+            rejection = _check_host(inference, granted_hosts, "the hub", "the chart's llmInferences.hostsOnHub")
             return rejection or Location(target="Hub", name=name, namespace=dest)
-        text = f"LLMInferences of namespace {home} may not be in namespace {dest} of the hub: the platform team lets "
-        return UnusableTarget(
-            TargetResolved.NOT_GRANTED, f"{text}them by {home}={dest} in the chart's llmInferences.onHub"
+        text = (
+            f"providerConfigName {IN_CLUSTER}: namespace {dest} of the hub is not granted to {home}. Have "
+            f"{home}={dest} added to the chart's llmInferences.onHub"
         )
+        return UnusableTarget(TargetResolved.NOT_GRANTED, text)
     previous = {item.target for item in inference.locations if item.name == name}
     secret = Key(home, name)
     kubeconfig_secret = None
@@ -134,29 +136,34 @@ async def _resolve_target(
             return UnusableTarget(TargetResolved.INVALID_KUBECONFIG, str(error))
         return Location(target="Secret", name=name, server=access.server, namespace=dest)
     if "Secret" in previous:
-        text = f"Secret {secret} does not exist any more: put it back, or name another; what is there stays"
+        text = (
+            f"Secret {secret} has been deleted: create it again, or name another cluster. The model there keeps running"
+        )
         return UnusableTarget(TargetResolved.NOT_FOUND, text)
     cluster = find(clients.hub, CLUSTERS, Key("", name))
     grants = InferenceCluster.parse(cluster).spec.llm_inferences if cluster else ()
     grant = next((item for item in grants if item.namespace == home and dest in item.target_namespaces), None)
     if grant is not None and not is_reserved(dest):
         field = "ingressHosts of its spec.llmInferences"
-        rejection = _check_host(inference, grant.ingress_hosts, f"InferenceCluster {name}", field)
+        rejection = _check_host(inference, grant.ingress_hosts, name, field)
         return rejection or Location(target="InferenceCluster", name=name, namespace=dest)
     # The message does not reveal whether the cluster exists: tenants must not be able to enumerate clusters.
     text = (
-        f"There is no Secret {secret}, and no InferenceCluster {name} that lets namespace {home} have LLMInferences in "
-        f"its namespace {dest}: the platform team does so in its spec.llmInferences"
+        f'providerConfigName "{name}": no Secret of that name in {home}, and no InferenceCluster of that name grants '
+        f"{home} its namespace {dest}. Fix the name, or have the grant added to spec.llmInferences"
     )
     return UnusableTarget(TargetResolved.NOT_GRANTED, text)
 
 
-def _check_host(inference: LLMInference, granted: Iterable[str], cluster: str, field: str) -> UnusableTarget | None:
+def _check_host(inference: LLMInference, granted: Collection[str], cluster: str, field: str) -> UnusableTarget | None:
     """Return the reason why the Ingress host is not granted on a shared cluster, or None."""
     host, home = inference.spec.ingress_host, inference.key.namespace
     if not host or is_among(host, granted):
         return None
-    text = f"{cluster} lets LLMInferences of namespace {home} have no host {host}: the platform team does so in {field}"
+    text = (
+        f"Host {host} is not granted to {home} on {cluster} (granted: {list_names(sorted(granted)) or 'none'}). "
+        f"Choose another spec.ingressHost, or have it added to {field}"
+    )
     return UnusableTarget(TargetResolved.HOST_NOT_GRANTED, text)
 
 

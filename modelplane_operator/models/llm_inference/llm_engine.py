@@ -64,7 +64,9 @@ def _check_deployment(deployment: Manifest, now: datetime) -> Condition:
     missing = describe_unfinished({"metadata": generation, "status": {"observedGeneration": 0, **counts}}, 1)
     if not missing:
         return ModelReady.READY.condition(now)
-    reason = ModelReady.UPDATING if counts.get("readyReplicas") else ModelReady.NOT_READY
+    failed = condition(deployment, "ReplicaFailure").is_true or condition(deployment, "Progressing").status == "False"
+    waiting = ModelReady.UPDATING if counts.get("readyReplicas") else ModelReady.NOT_READY
+    reason = ModelReady.FAILING if failed else waiting
     message = sentence(f"Deployment {deployment['metadata']['name']}: {missing}", *_explain(deployment))
     return reason.condition(now, message=message)
 

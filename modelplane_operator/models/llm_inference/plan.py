@@ -32,10 +32,11 @@ from modelplane_operator.api.llm_inference import (
     RuntimeAvailable,
     TargetResolved,
 )
-from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.reasons import is_warning, not_ready
 from modelplane_operator.models.llm_inference.llm_engine import model_ready, replicas
 from modelplane_operator.models.llm_inference.model_memory import MemoryRequirement, memory_need
 from modelplane_operator.models.llm_inference.render import render_in_fleet, render_on_cluster
+from modelplane_operator.models.replica.plan.symptoms import describe_starting
 
 AT_ONCE: Final = 0.1  # the next run creates the objects
 """Seconds until a location that was just stored gets its objects."""
@@ -222,7 +223,7 @@ def _plan_in_fleet(observed: Observed) -> Plan:
 def memory_message(inference: LLMInference, need: MemoryRequirement | None) -> str:
     """Return a message about the memory that the GPUs must have, and how it was determined."""
     if need is None:
-        return f"How much memory model {inference.spec.model} needs cannot be told by its name: set spec.memory"
+        return f"How much memory model {inference.spec.model} needs is not known from its name: set spec.memory"
     return f"{need.message}: {count_of(inference.spec.gpu, 'GPU')} of at least {need.per_gpu}Gi each"
 
 
@@ -230,7 +231,7 @@ def _fleet_condition(observed: Observed) -> Condition:
     """Return the ModelReady condition of the ModelDeployment and ModelService."""
     if len(observed.in_fleet) < 2:
         return ModelReady.NOT_CREATED.condition(observed.now)
-    for child in observed.in_fleet:
+    for child in sorted(observed.in_fleet, key=lambda child: child["kind"]):  # the service waits for the deployment
         ready = condition(child, Ready.__name__)
         if not ready.is_true:
             message = f"{child['kind']} {child['metadata']['name']} is not ready: {ready.why}"
@@ -239,6 +240,13 @@ def _fleet_condition(observed: Observed) -> Condition:
             message = f"{child['kind']} {child['metadata']['name']} is being changed"
             return ModelReady.NOT_READY.condition(observed.now, message=message)
     return ModelReady.READY.condition(observed.now)
+
+
+def _find_failing_part(observed: Observed) -> str:
+    """Return the reason of the ModelDeployment or ModelService that needs help; "" if none does."""
+    parts = sorted(observed.in_fleet, key=lambda child: child["kind"]) if observed.target is None else ()
+    states = ((child["kind"], condition(child, Ready.__name__)) for child in parts)
+    return next((ready.reason for kind, ready in states if not ready.is_true and is_warning(kind, ready)), "")
 
 
 # Old locations --------------------------------------------------------------------------------------------------------
@@ -333,9 +341,10 @@ def _compute_status(
     if problem is not None and problem.reason == TargetResolved.UNREACHABLE.reason:
         ready = Ready.UNREACHABLE.condition(now, message=problem.message or "")
     elif problem is not None:
-        ready = not_ready(LLMInference.definition.kind, problem)
+        part = _find_failing_part(observed) if problem.reason == ModelReady.NOT_READY.reason else ""
+        ready = not_ready(LLMInference.definition.kind, problem, reason=part)
     elif not has_model_ready:
-        ready = Ready.CREATING.condition(now)
+        ready = Ready.CREATING.condition(now, message=describe_starting("engine"))
     elif degraded is not None:
         ready = Ready.DEGRADED.condition(now, message=degraded.message or "")
     else:

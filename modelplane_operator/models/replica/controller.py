@@ -41,10 +41,11 @@ from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.clusters.cluster.gateways import Gateways
 from modelplane_operator.images import TESTED, Images
 from modelplane_operator.lookups import cluster_of_replica
-from modelplane_operator.models.cache.cache_status import describe_awaited
+from modelplane_operator.models.cache.cache_status import find_awaited
 from modelplane_operator.models.replica import tenancy
 from modelplane_operator.models.replica.plan import ClusterState, Observed, plan
 from modelplane_operator.models.replica.plan.nodes import Unfit, pools_of, unfit
+from modelplane_operator.models.replica.plan.observed import Awaited
 from modelplane_operator.models.replica.plan.symptoms import (
     ALL_FIT,
     WORKLOAD_STATUS,
@@ -181,9 +182,9 @@ def controller(
         if cluster is not None and state.connected and (informer := cluster.find(NODE)):
             nodes = Unfit(tuple(informer.by("unfit", True)))  # noqa: FBT003
         now = clients.now()
-        hold_reason = _find_start_blocker(replica, clients.hub)
+        awaited = _find_awaited(replica, clients.hub)
         return Observed(
-            replica, state, around, children, pods, namespace, fences, lifecycle, now, nodes, hold_reason, foreign
+            replica, state, around, children, pods, namespace, fences, lifecycle, now, nodes, awaited, foreign
         )
 
     return Controller(
@@ -258,12 +259,12 @@ async def _read_referenced(replica: ModelReplica, referenced: ReferencedObjects)
     return tuple(filter(None, objects))
 
 
-def _find_start_blocker(replica: ModelReplica, hub: Cluster) -> str:
-    """Return why the replica must not start yet, because its weights are incomplete on the cluster; "" if it may."""
+def _find_awaited(replica: ModelReplica, hub: Cluster) -> Awaited | None:
+    """Return the weights that the replica must wait for on its cluster; None if it may start."""
     reference = replica.spec.model_cache_ref
     cache = find(hub, of(ModelCache), Key(replica.key.namespace, reference.name)) if reference else None
     cluster = find(hub, of(InferenceCluster), Key("", replica.spec.cluster_name))
-    return describe_awaited(ModelCache.parse(cache), cluster) if cache and cluster else ""
+    return find_awaited(ModelCache.parse(cache), cluster) if cache and cluster else None
 
 
 def _on_cache(change: Change, hub: Cluster) -> Iterable[Key]:

@@ -17,10 +17,11 @@ from kubeloop.plan import LET_GO, Apply, Delete, Failure, Plan
 from kubeloop.types import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET, type_of
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_cache import ModelCache
-from modelplane_operator.models.cache.cache_status import describe_awaited, must_hold
+from modelplane_operator.models.cache.cache_status import find_awaited, must_hold
 from modelplane_operator.models.cache.cached_cluster import ClusterState, User
 from modelplane_operator.models.cache.plan import plan
 from modelplane_operator.models.cache.render import Hydrator, render_token
+from modelplane_operator.models.replica.plan.observed import Awaited
 from tests.support.caches import (
     COMMIT,
     NOW,
@@ -456,18 +457,28 @@ def test_without_an_image_the_remedy_is_told() -> None:
     assert "--hydrator-image" in json.dumps(decided.status and decided.status.to_manifest())
 
 
-def test_a_replica_waits_for_weights_that_are_to_come_and_for_no_others() -> None:
+def test_a_replica_waits_for_its_weights_and_says_where_none_will_come() -> None:
     cluster = {"metadata": {"name": "berlin"}, "spec": {}, "status": {"cache": {"storageClassName": "fast"}}}
     staged = {"clusters": [{"name": "berlin", "phase": "Ready", "volume": PLAIN}]}
     coming = {"clusters": [{"name": "berlin", "phase": "Hydrating", "progress": {"bytes": 41, "totalBytes": 100}}]}
 
-    def said(status: Manifest, where: Manifest = cluster) -> str:
-        return describe_awaited(cache(status=status), where)
+    unbound = {"clusters": [{"name": "berlin", "phase": "Pending", "message": "no volume", "reason": "VolumeNotBound"}]}
 
-    assert said(staged) == ""
-    assert said({}, {**cluster, "status": {}}) == ""
-    assert "are to come to cluster berlin" in said({})
-    assert "not on cluster berlin yet: 41%" in said(coming)
+    def awaited(status: Manifest, where: Manifest = cluster, **spec: Any) -> Awaited:
+        found = find_awaited(cache(status=status, **spec), where)
+        assert found is not None
+        return found
+
+    assert find_awaited(cache(status=staged), cluster) is None
+    assert "are to come to cluster berlin" in awaited({}).message
+    assert awaited({}).reason == ""
+    assert "not on cluster berlin yet: 41%" in awaited(coming).message
+    assert awaited(unbound).reason == "VolumeNotBound"
+    excluded = awaited({}, {**cluster, "status": {}})
+    assert "as it has no storage for caches: name a StorageClass" in excluded.message
+    assert excluded.reason == "ModelCacheFailed"
+    elsewhere = awaited({}, spec={"clusterSelector": {"matchLabels": {"region": "eu"}}})
+    assert "clusterSelector of ModelCache qwen does not select it" in elsewhere.message
 
 
 def test_the_token_goes_with_the_job() -> None:
@@ -542,6 +553,30 @@ def test_a_claim_that_is_there_already_is_mounted_as_it_is() -> None:
     assert "modelplane-team/weights is not bound" in json.dumps(unbound.status and unbound.status.to_manifest())
     assert "modelplane-team/weights does not exist" in json.dumps(missing.status and missing.status.to_manifest())
     assert missing.requeue_after == 30.0
+    assert told(missing, "Ready") == "False/VolumeNotBound"
+    assert told(unbound, "Ready") == "False/Creating", "a volume takes a moment"
+
+
+def test_a_volume_that_is_not_bound_for_long_is_the_reason_of_the_cache() -> None:
+    def after(seconds: int, *pods: Manifest) -> Plan:
+        waits = {"name": "berlin", "phase": "Pending", "since": (NOW - timedelta(seconds=seconds)).isoformat()}
+        subject = cache(status={"clusters": [waits]})
+        return plan(seen(subject, cluster(volume(subject, phase="Pending"), job(subject), pods=pods)))
+
+    assert told(after(29), "Ready") == "False/Creating"
+    assert after(29).requeue_after == 1.0
+    assert told(after(30), "Ready") == told(after(30), "ArtifactReady") == "False/VolumeNotBound"
+
+
+def test_a_hydrator_that_cannot_run_is_the_reason_of_the_cache() -> None:
+    pulling = {"name": "hydrator", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}
+    status = {"phase": "Pending", "containerStatuses": [pulling]}
+    pod = {"metadata": {"name": "pod", "namespace": "n"}, "spec": {"containers": []}, "status": status}
+    decided = plan(seen(cache(), cluster(volume(cache()), job(cache()), pods=(pod,))))
+
+    assert told(decided, "Ready") == told(decided, "ArtifactReady") == "False/Failed"
+    assert decided.status is not None
+    assert decided.status.clusters[0].reason == "Failed"
 
 
 def test_a_change_to_a_claim_keeps_the_volume_that_replicas_start_from() -> None:

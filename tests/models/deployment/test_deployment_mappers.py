@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.cache.referenced import ReferencedObjects
+from kubeloop.client.kube import Kube
 from kubeloop.loop import Change
 from kubeloop.objects import Key
 from kubeloop.reading import Cluster
@@ -23,7 +25,13 @@ from tests.support.manifests import change
 Manifest = dict[str, Any]
 
 FLEET = cast("Any", SimpleNamespace(add_event_handlers=None, on_health=None))
-WATCHES = controller(FLEET, timedelta()).watches
+
+
+def never() -> Kube:
+    raise AssertionError("nothing is read")
+
+
+WATCHES = controller(FLEET, timedelta(), ReferencedObjects(never, float, 1.0)).watches
 OWNED = {labels.OWNER_KIND: "ModelDeployment", labels.OWNER_NAMESPACE: "team", labels.OWNER_NAME: "mine"}
 MINE = Key("team", "mine")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -461,7 +462,61 @@ def test_it_progresses_while_replicas_start_and_says_when_they_cannot(
 
     assert decided["ReplicasReady"][1] == ready
     assert decided["Progressing"] == progressing
-    assert decided["Ready"][1] == ("Creating" if ready == "ModelStarting" else ready)
+    assert decided["Ready"][1] == next((reason for reason in reasons if reason != "Creating"), "Creating")
+
+
+def test_what_waits_for_nodes_is_not_settled_without_a_word_of_it() -> None:
+    subject, there = deployment(replicas=30), cluster("a", pool(nodes=3))
+    decided = told(plan(seen(subject, there, replicas=placed(subject, there))))
+
+    assert decided["Progressing"] == (
+        "False",
+        "Settled",
+        "Nothing more can be placed now: 27 replicas wait for nodes",
+    )
+    assert decided["Ready"][:2] == ("False", "InsufficientCapacity")
+    assert decided["Ready"][2].startswith("3 of 30 replicas placed; cluster a: engine main needs 1 node of pool")
+    assert len(decided["Ready"][2]) <= 300
+    assert decided["Ready"][2] not in decided["ReplicasScheduled"][2]
+
+
+def test_a_shape_that_fits_nowhere_says_that_the_previous_one_runs() -> None:
+    there = cluster("a", pool(nodes=2))
+    running = placed(deployment(replicas=2), there)
+    larger = deployment(change(engine(), "members[].nodeSelector.devices[].count", 99), replicas=2)
+
+    decided = told(plan(seen(larger, there, replicas=running)))
+
+    assert decided["Ready"][2].startswith("2 replicas keep running the previous spec; the new one fits no cluster: "), (
+        decided["Ready"]
+    )
+    assert "needs 99 of device" in decided["Ready"][2]
+
+
+@pytest.mark.parametrize("nodes", [1, 3], ids=["without-a-spare-node", "with-spare-nodes"])
+def test_replicas_that_answer_stay_while_a_secret_of_the_new_template_does_not_exist(nodes: int) -> None:
+    there = cluster("a", nodes=nodes)
+    running = placed(deployment(), there)
+    newer = deployment(change(engine(), "members[].template.spec.containers[].image", "vllm:2"))
+
+    missing = plan(replace(seen(newer, there, replicas=running), missing="no Secret token"))
+    created = plan(seen(newer, there, replicas=running))
+
+    words = "Replicas keep running the previous spec: namespace ml-team has no Secret token, which the new one names"
+    assert [type(step) for step in missing.steps] == [Apply], "it stays in rotation"
+    assert told(missing)["Progressing"] == ("False", "SourceNotFound", f"{words}: create what is missing")
+    assert told(missing)["Ready"] == ("False", "SourceNotFound", f"{words}: create what is missing")
+    assert told(created)["Progressing"][1] == ("MovingWithoutSurge" if nodes == 1 else "Moving")
+
+
+def test_a_replica_does_not_leave_its_cluster_while_a_secret_of_the_new_template_does_not_exist() -> None:
+    berlin, oslo = cluster("a", site="berlin"), cluster("b", site="oslo")
+    running = placed(deployment(labels={"site": "berlin"}), berlin)
+    elsewhere = deployment(labels={"site": "oslo"})
+
+    decided = plan(replace(seen(elsewhere, berlin, oslo, replicas=running), missing="no Secret token"))
+
+    assert not [step for step in decided.steps if isinstance(step, Delete | Replace)]
 
 
 def test_what_fails_is_told_before_what_starts() -> None:

@@ -20,6 +20,7 @@ from modelplane_operator.api.model_replica import HeldNodes, ModelReplicaStatus
 from modelplane_operator.clusters.cluster.cluster_gateway import STEERING
 from modelplane_operator.models.replica.plan import ClusterState, Observed, plan
 from modelplane_operator.models.replica.plan.nodes import Unfit
+from modelplane_operator.models.replica.plan.observed import Awaited
 from modelplane_operator.models.replica.render import (
     EXTENSION_POLICIES,
     LEADER_WORKER_SETS,
@@ -151,9 +152,9 @@ def test_at_first_all_is_applied_and_nothing_is_claimed() -> None:
     ]
     assert {step.cluster for step in decided.steps if isinstance(step, Apply)} == {"a"}
     assert told(decided) == {
-        "ModelAccepted": ("False", "Deploying", "No workload yet of engine main"),
+        "ModelAccepted": ("False", "Deploying", "Engine main: starting (waiting for: workload)"),
         "ModelReady": ("False", "WaitingForModel", ""),
-        "Ready": ("False", "Creating", "Engine main: no workload yet; there is no route to the replica yet"),
+        "Ready": ("False", "Creating", "Engine main: starting (waiting for: workload)"),
     }
 
 
@@ -195,7 +196,7 @@ def test_a_pod_on_a_node_that_is_not_ready_does_not_count_whatever_it_last_said(
     assert decided["Ready"] == (
         "False",
         "NotAnswering",
-        f"Engine main: 1 pod on nodes that are not ready; {down}",
+        f"P{down[1:]}; engine main: 1 pod on nodes that are not ready",
     )
 
 
@@ -282,7 +283,7 @@ def test_an_engine_that_is_silent_where_it_is_asked_is_told_why_it_may_be(decode
 
     said = told(plan(seen(one, *children(one, serves=PICKED), serves=PICKED)))["ModelReady"][2]
 
-    wrong = "engine prefill is told `--port 9000`, and is asked on 8000: let it listen there"
+    wrong = "engine prefill listens on --port 9000 but is probed on 8000: remove the flag"
     assert said == "; ".join(filter(None, ["No pod of engine prefill, decode answers", wrong, why]))
 
 
@@ -762,7 +763,7 @@ def test_what_a_cluster_does_not_serve_is_no_mistake_of_the_engines(one: ModelRe
 
 
 def test_workloads_wait_for_weights_that_are_on_their_way() -> None:
-    waiting = plan(replace(seen(), wait_reason="The weights of ModelCache qwen are not on cluster a yet"))
+    waiting = plan(replace(seen(), awaited=Awaited("The weights of ModelCache qwen are not on cluster a yet")))
 
     assert "Deployment" not in [made["kind"] for made in applied(waiting)]
     assert told(waiting)["ModelAccepted"] == (
@@ -772,7 +773,30 @@ def test_workloads_wait_for_weights_that_are_on_their_way() -> None:
     )
 
 
+def test_weights_that_do_not_come_are_the_reason_of_the_replica() -> None:
+    waiting = told(plan(replace(seen(), awaited=Awaited("the volume is not bound", "VolumeNotBound"))))
+
+    assert waiting["ModelAccepted"] == ("False", "ModelCacheFailed", "The volume is not bound")
+    assert waiting["Ready"] == ("False", "VolumeNotBound", "The volume is not bound")
+
+
+def test_a_quota_is_the_reason_of_the_replica_and_not_that_it_starts() -> None:
+    one = serving()
+    quota = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota: few"}
+    full = tuple(
+        {**child, "status": {"observedGeneration": 1, "conditions": [quota]}}
+        if child["kind"] == "Deployment"
+        else child
+        for child in one.children
+    )
+    decided = told(plan(replace(one, children=full, pods=())))
+
+    assert decided["ModelReady"][:2] == decided["Ready"][:2] == ("False", "PodsRejected")
+    assert "exceeded quota: few" in decided["ModelReady"][2]
+    assert decided["Ready"][2].startswith("Engine main: 0 of 1 copy ready, and no more pods can be made: FailedCreate")
+
+
 def test_what_runs_is_left_alone_while_its_cache_is_filled_anew() -> None:
     running = serving()
 
-    assert plan(replace(running, wait_reason="not yet")) == plan(running)
+    assert plan(replace(running, awaited=Awaited("not yet"))) == plan(running)

@@ -175,8 +175,8 @@ NO_NODE = {
         (running(), f"pod a engine: no answer on port 8000 at /health since 2026-01-01T00:00:00Z; {LOG}"),
         (
             running(restarts=5, last={"exitCode": 137, "reason": "OOMKilled"}),
-            "pod a engine: no answer on port 8000 at /health since 2026-01-01T00:00:00Z, after 5 restarts, the last "
-            f"with exit code 137 ({OUT_OF_MEMORY}); {LOG}",
+            "pod a engine: no answer on port 8000 at /health since 2026-01-01T00:00:00Z, after 5 restarts, the last: "
+            f"exit code 137 ({OUT_OF_MEMORY}); {LOG}",
         ),
         (
             engine({"name": "engine", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "ready": False}),
@@ -331,7 +331,7 @@ def beside(*routes: Manifest) -> Manifest:
 @pytest.mark.parametrize(
     ("observed", "why"),
     [
-        (route(), "no gateway has taken the route yet"),
+        (route(), "starting (waiting for: route)"),
         (route(("Accepted", "True", 1)), "the gateway has not seen the latest change of the route"),
         (
             route(("Accepted", "False", 2), ("ResolvedRefs", "True", 2)),
@@ -344,8 +344,8 @@ def beside(*routes: Manifest) -> Manifest:
         ),
         (route(*FINE), ""),
         # what others say, whose gateways the route does not name
-        (route(*FINE, gateway={"name": "inference-gateway"}), "no gateway has taken the route yet"),
-        (route(*FINE, gateway={**OURS, "kind": "Service"}), "no gateway has taken the route yet"),
+        (route(*FINE, gateway={"name": "inference-gateway"}), "starting (waiting for: route)"),
+        (route(*FINE, gateway={**OURS, "kind": "Service"}), "starting (waiting for: route)"),
         (beside(route(("Accepted", "False", 2), gateway={"name": "theirs"}), route(*FINE)), ""),
         # what a controller has left that had the gateway before
         (beside(route(("Accepted", "False", 2)), route(*FINE)), ""),
@@ -473,3 +473,51 @@ def test_what_is_the_matter_has_a_reason_of_its_own(ill: Manifest, reason: str) 
     (found,) = symptoms([ill])
 
     assert found.reason.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("code", "ran", "probe", "words"),
+    [
+        (
+            137,
+            "00:06:05",
+            {"periodSeconds": 5, "failureThreshold": 72},
+            "SIGKILL: failed its startup probe for 6 minutes",
+        ),
+        (
+            143,
+            "00:06:00",
+            {"periodSeconds": 5, "failureThreshold": 72},
+            "SIGTERM: failed its startup probe for 6 minutes",
+        ),
+        (
+            137,
+            "00:00:09",
+            {"periodSeconds": 5, "failureThreshold": 72},
+            "SIGKILL: its node ran out of memory, mostly, as its startup probe allows 6 minutes",
+        ),
+        (
+            137,
+            "09:00:00",
+            {"periodSeconds": 5, "failureThreshold": 72},
+            "SIGKILL: failed its liveness probe, or its node ran out of memory",
+        ),
+        (137, "00:00:09", {}, "SIGKILL: its node ran out of memory, or a probe failed"),
+        (
+            137,
+            "x",
+            {"periodSeconds": 5, "failureThreshold": 6},
+            "SIGKILL: its node ran out of memory, or a probe failed",
+        ),
+    ],
+)
+def test_an_engine_that_was_killed_says_what_killed_it(code: int, ran: str, probe: Manifest, words: str) -> None:
+    times = {"startedAt": "2026-01-01T00:00:00Z", "finishedAt": f"2026-01-01T{ran}Z"}
+    killed = engine(
+        {**waiting("CrashLoopBackOff", last={"exitCode": code, "reason": "Error", **times}), "restartCount": 4}
+    )
+    killed["spec"]["containers"] = [{"name": "engine", "startupProbe": {"httpGet": {}, **probe}}]
+
+    (symptom,) = symptoms([prune_pod(killed)])
+    assert symptom.message.startswith(f"engine: crash loop, killed by {words}, 4 restarts so far")
+    assert symptom.reason.reason == "CrashLoop"

@@ -78,6 +78,11 @@ def _warn_of_disruption(rollout_plan: RolloutPlan) -> Iterator[str]:
         count = count_of(len(rollout_plan.changed), "running replica")
         restarted = list_names(sorted(key.name for key in rollout_plan.changed))
         yield sentence(f"{count} would get another shape, which restarts them in turn: {restarted}")
+        if not rollout_plan.surge and rollout_plan.decision.desired == 1:
+            yield (
+                "The fleet has no room for a second replica: the only one stops before the new one starts, and no "
+                "request is answered until then. To avoid that, free a node, or scale to 2 replicas first"
+            )
     if removed := rollout_plan.decision.removed:
         removals = [
             f"{removal.replica.key.name} on {removal.replica.cluster}: {describe_leaving(removal.reason)}"

@@ -11,15 +11,18 @@ from modelplane_operator.clusters.cluster.plan.observed import Observed
 from modelplane_operator.clusters.cluster.plan.status import pools_valid, resolve_pools, status_of
 
 
-def plan_waiting(observed: Observed, reason: ClusterReady, message: str) -> Plan:
-    """Return a plan that changes nothing until the user changes something; it sets the reason and message."""
+def plan_waiting(observed: Observed, reason: ClusterReady, message: str, *, cause: str = "") -> Plan:
+    """Return a plan that changes nothing until the user changes something; it sets the reason and message.
+
+    `cause` is the reason of the cloud's object, which Ready repeats.
+    """
     resolved = resolve_pools(observed)
     cluster_ready = reason.condition(observed.now, message=message)
     conditions = (
         cluster_ready,
         BackendReady.WAITING_FOR_CLUSTER.condition(observed.now),
         pools_valid(observed, resolved),
-        not_ready(InferenceCluster.definition.kind, cluster_ready),
+        not_ready(InferenceCluster.definition.kind, cluster_ready, reason=cause),
     )
     return Plan(status=status_of(observed, resolved, conditions))
 

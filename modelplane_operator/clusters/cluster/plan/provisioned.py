@@ -9,6 +9,7 @@ from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, is_terminating, key_of, section
 from kubeloop.plan import KEEP, Apply, Plan, Step, delete
 from modelplane_operator.api.inference_cluster import ClusterReady
+from modelplane_operator.api.reasons import is_warning
 from modelplane_operator.clouds.problem import CannotMake
 from modelplane_operator.clouds.render import INFRASTRUCTURE, objects_of, render_infrastructure
 from modelplane_operator.clusters.cluster.plan.observed import REQUEUE_SOON, Observed
@@ -62,7 +63,9 @@ def plan_provisioned(observed: Observed, plan_connected: Callable[[Observed], Pl
         missing = any(pool.class_name not in observed.classes for pool in observed.cluster.spec.node_pools)
         plan = plan_waiting(observed, ClusterReady.WAITING_FOR_CLASSES if missing else reason, problem)
     else:
-        plan = plan_waiting(observed, ClusterReady.PROVISIONING, _describe_progress(observed))
+        blocked = _find_blocked(observed.infrastructure)
+        reason = ClusterReady.PROVISIONING_FAILED if blocked else ClusterReady.PROVISIONING
+        plan = plan_waiting(observed, reason, _describe_progress(observed), cause=blocked)
     return replace(plan, steps=(*steps, *plan.steps))
 
 
@@ -82,6 +85,12 @@ def _find_lasting_problem(infrastructure: Manifest | None) -> str:
         "",
     )
     return f"{infrastructure['kind']} {key_of(infrastructure)}: {message}" if infrastructure and message else ""
+
+
+def _find_blocked(infrastructure: Manifest | None) -> str:
+    """Return the reason for which the cloud's object cannot become ready without help; empty if it only takes time."""
+    ready = condition(infrastructure or {}, "Ready")
+    return ready.reason if infrastructure and is_warning(infrastructure["kind"], ready) else ""
 
 
 def _describe_progress(observed: Observed) -> str:

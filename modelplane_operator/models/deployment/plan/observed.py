@@ -45,6 +45,10 @@ class Observed:
     grace: timedelta
     """Time between a replica's leaving rotation and its change or removal."""
     now: datetime
+    missing: str = ""
+    """Secrets and ConfigMaps that the template names and that do not exist, as a message; those that the running
+    replicas have already do not count.
+    """
 
     @property
     def terminating(self) -> bool:

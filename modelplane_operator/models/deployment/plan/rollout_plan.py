@@ -70,7 +70,8 @@ def decide(observed: Observed) -> RolloutPlan:
     budget = Budget(
         desired=decision.desired,
         surge=rollout.max_surge if surge else 0,
-        unavailable=rollout.max_unavailable if surge else max(rollout.max_unavailable, 1),
+        # Pods that cannot start must not take the place of those that answer.
+        unavailable=0 if observed.missing else rollout.max_unavailable if surge else max(rollout.max_unavailable, 1),
         grace=observed.grace,
     )
     returning = frozenset(changed) if decision.missing else frozenset[Key]()
@@ -115,8 +116,10 @@ def _render_replicas(observed: Observed, decision: Decision) -> Mapping[Key, Man
 
 
 def _find_changed(observed: Observed, decision: Decision, desired: Mapping[Key, Manifest]) -> tuple[Key, ...]:
-    """Return the keys of replicas that stay and need another spec; none while the decision has problems."""
-    if decision.problems:
+    """Return the keys of replicas that stay and need another spec; none while the decision has problems, or while the
+    template names objects that do not exist.
+    """
+    if decision.problems or observed.missing:
         return ()
     return tuple(
         key

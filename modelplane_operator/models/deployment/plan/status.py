@@ -1,7 +1,7 @@
 """Compute the status of a ModelDeployment: its conditions and replica counts.
 
 `status` reports the scheduler's decision for the requested replicas, not the rollout's target, which has surge
-replicas for a while. Each condition has one subject; Ready repeats the messages of those that are not true.
+replicas for a while. Each condition has one subject; Ready has the cause that matters most, and what mends it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from modelplane_operator.api.model_replica import ModelReady, ModelReplica
 from modelplane_operator.api.reasons import is_warning, not_ready
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.plan.rollout_plan import RolloutPlan
-from modelplane_operator.models.deployment.plan.shortfall import explain_unplaced
+from modelplane_operator.models.deployment.plan.shortfall import explain_unplaced, headline
 from modelplane_operator.models.deployment.render import not_allowed, replica_key
+from modelplane_operator.models.replica.plan.symptoms import describe_starting
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.problems import (
     CacheNotFound,
@@ -50,8 +51,8 @@ MAX_ITEMS = 3  # the message says how many more there are
 def status(observed: Observed, rollout_plan: RolloutPlan) -> ModelDeploymentStatus:
     """Return the status for an observed deployment and its rollout plan.
 
-    Ready is Available when enough replicas are ready in their final shape and no condition is False. Otherwise its
-    reason is that of the worst condition, and its message joins all of theirs.
+    Ready is Available when enough replicas are ready in their final shape and no condition is False. Otherwise it has
+    the reason and the cause of the worst condition, or of the replica that fails.
     """
     ready = [item for item in observed.live.values() if condition(item, Ready.__name__).is_true]
     removed_keys = {removal.replica.key for removal in rollout_plan.target.removed}
@@ -63,18 +64,28 @@ def status(observed: Observed, rollout_plan: RolloutPlan) -> ModelDeploymentStat
         _report_replicas_ready(observed, rollout_plan, len(ready)),
         *_report_cache(observed),
     ]
+    failing = next(filter(_is_failing, observed.live.values()), None)
     progressing = _report_progressing(observed, rollout_plan)
     desired = rollout_plan.decision.desired
-    not_true = sorted((item for item in needed if item.status != "True"), key=lambda item: not is_warning(KIND, item))
-    if len(finished) >= desired and not not_true and not rollout_plan.changed:
+    needs_help = {ReplicasReady.REPLICAS_FAILING.reason}
+    not_true = sorted(
+        (item for item in needed if item.status != "True"),
+        key=lambda item: not is_warning(KIND, item) and item.reason not in needs_help,
+    )
+    if len(finished) >= desired and not not_true and not rollout_plan.changed and not observed.missing:
         ready_condition = Ready.AVAILABLE.condition(
             observed.now, message=f"{len(finished)} of {count_of(desired, 'replica')} ready"
         )
     else:
-        moving = [progressing] if progressing.status == "True" else []
-        others = [item for item in not_true[1:] if item.reason != ReplicasReady.NO_REPLICAS_SCHEDULED.reason]
-        message = "; ".join(item.message for item in (*not_true[:1], *others, *moving) if item.message)
-        ready_condition = not_ready(KIND, next(iter(not_true), progressing), message)
+        cause = next(iter(not_true), progressing)
+        ready_condition = not_ready(
+            KIND,
+            cause,
+            headline(rollout_plan.decision) if cause.type == ReplicasScheduled.__name__ else None,
+            reason=condition(failing, Ready.__name__).reason
+            if failing is not None and cause.type == ReplicasReady.__name__
+            else "",
+        )
     return ModelDeploymentStatus(
         conditions=(*needed, progressing, *_report_allowed(observed, rollout_plan.target), ready_condition),
         replicas=ReplicaCount(
@@ -133,12 +144,18 @@ def _find_message(replica: Manifest) -> str:
         current = condition(replica, type_name)
         if current.status not in {"", "True"} and current.message:
             return current.message
-    return "not looked at yet"
+    return describe_starting("operator")
 
 
 def _report_progressing(observed: Observed, rollout: RolloutPlan) -> Condition:
     """Return the Progressing condition: what moves, what waits, and what is blocked for lack of another cluster."""
     allowed_moves, now = rollout.moves, observed.now
+    if observed.missing:
+        message = (
+            f"replicas keep running the previous spec: namespace {observed.deployment.key.namespace} has "
+            f"{observed.missing}, which the new one names: create what is missing"
+        )
+        return Progressing.SOURCE_MISSING.condition(now, message=message)
     moving = {*allowed_moves.go, *allowed_moves.drain, *allowed_moves.wait}
     serving = sum(replica.serving for replica in observed.live_replicas.values())
     waits = f"{count_of(len(allowed_moves.wait), 'replica')} to wait until more than {rollout.decision.desired} serve"
@@ -163,7 +180,13 @@ def _report_starting(observed: Observed, rollout_plan: RolloutPlan) -> Condition
     failing = sum(map(_is_failing, waiting))
     if len(waiting) > failing or rollout_plan.desired.keys() - observed.live.keys():
         return Progressing.STARTING.condition(observed.now)
-    return (Progressing.STALLED if failing else Progressing.SETTLED).condition(observed.now)
+    if failing:
+        return Progressing.STALLED.condition(observed.now)
+    missing = rollout_plan.decision.missing
+    waits = (
+        f"nothing more can be placed now: {count_of(missing, 'replica')} wait{'s' if missing == 1 else ''} for nodes"
+    )
+    return Progressing.SETTLED.condition(observed.now, message=waits if missing else "")
 
 
 def _report_allowed(observed: Observed, decision: Decision) -> Sequence[Condition]:

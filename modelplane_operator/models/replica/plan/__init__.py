@@ -44,9 +44,9 @@ def plan(observed: Observed) -> Plan:
         return Plan(status=compute_status(observed, engines(observed, ()), Problem(reason, rendered.message)))
     states = engines(observed, rendered)
     cluster = observed.replica.spec.cluster_name
-    hold_reason = "" if any(type_of(child) in WORKLOADS for child in observed.children) else observed.wait_reason
+    awaited = None if any(type_of(child) in WORKLOADS for child in observed.children) else observed.awaited
     steps: list[Step] = [
-        Apply(manifest, cluster) for manifest in rendered if not hold_reason or type_of(manifest) not in WORKLOADS
+        Apply(manifest, cluster) for manifest in rendered if not awaited or type_of(manifest) not in WORKLOADS
     ]
     complete = not any(engine.lacks for engine in states)
     prunable = [child for child in observed.children if not keeps(child, observed, complete=complete)]
@@ -54,6 +54,9 @@ def plan(observed: Observed) -> Plan:
     steps += prune(observed.fences, rendered, owner=observed.around.namespace_uid, cluster=cluster)
     requeue_after = REFRESH if sources(observed.replica) else None
     missing_sources = describe_missing(observed, copied=False)
-    problem = Problem(ModelAccepted.MODEL_CACHE_HYDRATING, hold_reason) if hold_reason else None
+    problem = None
+    if awaited:
+        reason = ModelAccepted.MODEL_CACHE_FAILED if awaited.reason else ModelAccepted.MODEL_CACHE_HYDRATING
+        problem = Problem(reason, awaited.message, awaited.reason)
     problem = Problem(ModelAccepted.SOURCE_NOT_FOUND, missing_sources) if missing_sources else problem
     return Plan(tuple(steps), compute_status(observed, states, problem), requeue_after=requeue_after)

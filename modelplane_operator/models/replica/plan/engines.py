@@ -11,7 +11,13 @@ from kubeloop.types import type_of
 from kubeloop.words import count_of
 from modelplane_operator.api import labels, names
 from modelplane_operator.models.replica.plan.observed import WORKLOADS, Observed
-from modelplane_operator.models.replica.plan.symptoms import describe_unfinished, is_behind, is_ready
+from modelplane_operator.models.replica.plan.symptoms import (
+    describe_starting,
+    describe_unfinished,
+    has_rejected_pods,
+    is_behind,
+    is_ready,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +48,16 @@ class EngineState:
     def lacks(self) -> str:
         """Return what all copies are missing, as a message; "" if nothing."""
         if self.workload is None:
-            return f"engine {self.name}: no workload yet"
+            return f"engine {self.name}: {describe_starting('workload')}"
         missing = describe_unfinished(self.workload, self.copies) if self.current else "its workload is being changed"
         if not missing and self.stranded:
             missing = f"{count_of(self.stranded, 'pod')} on nodes that are not ready"
         return f"engine {self.name}: {missing}" if missing else ""
+
+    @property
+    def rejected(self) -> bool:
+        """True if the cluster lets the workload make no more pods."""
+        return self.workload is not None and has_rejected_pods(self.workload)
 
 
 def engines(observed: Observed, rendered: Iterable[Manifest]) -> Sequence[EngineState]:

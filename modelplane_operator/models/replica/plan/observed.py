@@ -38,6 +38,16 @@ class ClusterState:
 
 
 @dataclass(frozen=True, slots=True)
+class Awaited:
+    """Weights that are not complete on a cluster yet."""
+
+    message: str
+    """How far they are, and what is wrong."""
+    reason: str = ""
+    """Reason why they do not come without help; "" while they are on their way."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """A replica, its objects and pods on its cluster, and the state of that cluster."""
 
@@ -60,8 +70,8 @@ class Observed:
     now: datetime
     nodes: Unfit = ALL_FIT
     """Nodes of the cluster's pools that are not ready or are cordoned."""
-    wait_reason: str = ""
-    """Reason why workloads must not be created yet, because weights are incomplete. Existing workloads stay."""
+    awaited: Awaited | None = None
+    """Weights that workloads wait for, or None. Existing workloads stay."""
     of_others: tuple[str, ...] = ()
     """Foreign objects in the namespace, as `kind name`. The namespace stays while there are any."""
 

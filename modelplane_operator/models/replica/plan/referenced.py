@@ -53,11 +53,11 @@ def _find_incomplete(observed: Observed) -> Mapping[CopySource, str]:
     return {
         source: message
         for source in sources(observed.replica)
-        if (message := _describe_missing(source, on_hub.get((source.kind, source.name))))
+        if (message := describe_source(source, on_hub.get((source.kind, source.name))))
     }
 
 
-def _describe_missing(source: CopySource, referenced: Manifest | None) -> str:
+def describe_source(source: CopySource, referenced: Manifest | None) -> str:
     """Return what a referenced object lacks, as a message; "" if nothing."""
     if referenced is None:
         return f"no {source.kind} {source.name}"

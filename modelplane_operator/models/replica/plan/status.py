@@ -25,11 +25,12 @@ from modelplane_operator.api.model_replica import (
     ModelReplicaStatus,
     PickerReady,
 )
-from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.reasons import is_warning, not_ready
 from modelplane_operator.models.replica.plan.engines import EngineState
 from modelplane_operator.models.replica.plan.observed import Observed
 from modelplane_operator.models.replica.plan.referenced import describe_missing
 from modelplane_operator.models.replica.plan.symptoms import (
+    describe_starting,
     describe_unrouted,
     is_pending,
     is_refused,
@@ -50,6 +51,8 @@ class Problem:
     """Reason for the condition ModelAccepted."""
     message: str
     """Message for that condition."""
+    cause: str = ""
+    """Reason of the part that fails, for Ready; "" if it is the reason of ModelAccepted."""
 
 
 def compute_status(observed: Observed, engines: Sequence[EngineState], problem: Problem | None) -> ModelReplicaStatus:
@@ -66,10 +69,15 @@ def compute_status(observed: Observed, engines: Sequence[EngineState], problem: 
         symptoms(observed.pods, observed.nodes),
     )
     symptom_message = summarize(pod_symptoms)
+    rejected = any(engine.rejected for engine in engines)
+    starting = ModelReady.PODS_REJECTED if rejected else ModelReady.MODEL_STARTING
+    pod_reason = pod_symptoms[0].reason if pod_symptoms else starting
+    pod_reason = starting if pod_reason is ModelReady.MODEL_STARTING else pod_reason
     if without_workload:
         reason = problem.reason if problem else ModelAccepted.DEPLOYING
         accepted = reason.condition(
-            now, message=problem_message or f"no workload yet of engine {', '.join(without_workload)}"
+            now,
+            message=problem_message or f"engine {', '.join(without_workload)}: {describe_starting('workload')}",
         )
         model_ready = ModelReady.WAITING_FOR_MODEL.condition(now)
     else:
@@ -79,11 +87,15 @@ def compute_status(observed: Observed, engines: Sequence[EngineState], problem: 
         )
         if not_answering:
             hints = [unheard(engine) for engine in observed.replica.spec.engines if engine.name in not_answering]
-            reason = pod_symptoms[0].reason if pod_symptoms else ModelReady.MODEL_STARTING
+            unmade = [engine.lacks for engine in engines if engine.rejected]
             cause = _join(
-                problem_message, f"no pod of engine {', '.join(not_answering)} answers", *hints, symptom_message
+                problem_message,
+                f"no pod of engine {', '.join(not_answering)} answers",
+                *unmade,
+                *hints,
+                symptom_message,
             )
-            model_ready = reason.condition(now, message=cause)
+            model_ready = pod_reason.condition(now, message=cause)
         elif picker_problem and observed.replica.spec.is_split:
             model_ready = ModelReady.PICKER_NOT_READY.condition(now, message=_join(picker_problem, symptom_message))
         elif route_problem:
@@ -93,15 +105,17 @@ def compute_status(observed: Observed, engines: Sequence[EngineState], problem: 
         else:
             model_ready = ModelReady.SERVING.condition(now)
     required_picker = picker_problem if observed.replica.spec.is_split else ""
-    missing_message = _join(problem_message, *(engine.lacks for engine in engines), required_picker, route_problem)
+    lacking_route = "" if without_workload else route_problem
+    missing_message = _join(problem_message, *(engine.lacks for engine in engines), required_picker, lacking_route)
     if problem:
         cause = problem.reason.condition(now)
+        missing_message = problem_message
     elif without_workload or model_ready.status != "True":
         cause = accepted if without_workload else model_ready
     elif required_picker:
         cause = _choose_picker_reason(observed).condition(now)
     else:
-        cause = (pod_symptoms[0].reason if pod_symptoms else ModelReady.MODEL_STARTING).condition(now)
+        cause = pod_reason.condition(now)
     cordoned = observed.nodes.describe_cordoned(observed.pods)
     # In mode Unified, a replica serves without its endpoint picker, too.
     ready = (Ready.DEGRADED if observed.cluster.silence else Ready.AVAILABLE).condition(
@@ -114,7 +128,9 @@ def compute_status(observed: Observed, engines: Sequence[EngineState], problem: 
         ),
     )
     if missing_message:
-        ready = not_ready(KIND, cause, _join(missing_message, symptom_message, cordoned))
+        clauses = (symptom_message, missing_message) if is_warning(KIND, cause) else (missing_message, symptom_message)
+        clauses = (missing_message,) if problem else clauses
+        ready = not_ready(KIND, cause, _join(*clauses, cordoned), reason=problem.cause if problem else "")
     return status(
         (accepted, *_report_transfer(observed), *_report_picker(observed, picker_problem), model_ready, ready),
         reserved=_count_reserved_nodes(observed),
@@ -210,7 +226,7 @@ def _find_route_problem(observed: Observed) -> str:
     until the gateway has programmed the new one.
     """
     if not observed.routes:
-        return "there is no route to the replica yet"
+        return describe_starting("route")
     [route, *_] = observed.routes
     generation = observed.replica.metadata.generation
     was_serving = any(

@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, cast
 
 from kubeloop.conditions import condition
@@ -19,8 +20,10 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReady
 from modelplane_operator.models.replica.plan.nodes import Unfit
 
-KILLED = 137  # 128 plus the signal's number
-"""Exit code of a process that received SIGKILL."""
+SIGNALS = {137: "SIGKILL", 143: "SIGTERM"}  # 128 plus the signal's number; the kubelet sends these two
+"""Signals by the exit code of a process that they ended."""
+GRACE = 120.0  # a container that fails its startup probe has some seconds to end
+"""Longest time that a container is expected to run after its startup probe has failed, in seconds."""
 LENGTH = 400  # a scheduler may name every node
 """Longest text that is retained of a scheduler's or a registry's message, in characters."""
 # Waiting does not resolve these. The kubelet's other reasons, such as ContainerCreating, are normal steps of a start.
@@ -89,7 +92,7 @@ def prune_pod(pod: Manifest) -> Manifest:
             **({"nodeSelector": selector} if selector else {}),
             **({"resourceClaims": [{}]} if spec.get("resourceClaims") else {}),
             "containers": [
-                {**fields, **_prune_probe(pruned)}
+                {**fields, **_prune_probes(pruned)}
                 for pruned in objects_in(spec.get("containers"))
                 if (fields := shorten(pruned, ("name",)))
             ],
@@ -162,10 +165,10 @@ _CONTAINERS = ("initContainerStatuses", "containerStatuses")
 _CONTAINER = ("name", "ready", "started", "restartCount")
 _STATES = {"state": ("waiting", "running", "terminated"), "lastState": ("terminated",)}
 """Fields of a container's states that are retained, by state."""
-_STATE = ("reason", "message", "exitCode", "startedAt")
+_STATE = ("reason", "message", "exitCode", "startedAt", "finishedAt")
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("ready", "started"), bool),
-    **dict.fromkeys(("restartCount", "exitCode", *WORKLOAD_STATUS), int),
+    **dict.fromkeys(("restartCount", "exitCode", "periodSeconds", "failureThreshold", *WORKLOAD_STATUS), int),
     "port": (int, str),
 }
 """Types of fields that are not text."""
@@ -180,10 +183,16 @@ def _prune_states(container: Section) -> Manifest:
     }
 
 
-def _prune_probe(container: Section) -> Manifest:
-    """Return the path and port of a container's HTTP readiness probe, if it has one."""
+def _prune_probes(container: Section) -> Manifest:
+    """Return the address of a container's HTTP readiness probe and the timing of its startup probe, as far as it has
+    them.
+    """
     http_get = object_in(object_in(container.get("readinessProbe")).get("httpGet"))
-    return {"readinessProbe": {"httpGet": shorten(http_get, ("path", "port"))}} if http_get else {}
+    startup = shorten(object_in(container.get("startupProbe")), ("periodSeconds", "failureThreshold"))
+    return {
+        **({"readinessProbe": {"httpGet": shorten(http_get, ("path", "port"))}} if http_get else {}),
+        **({"startupProbe": startup} if startup else {}),
+    }
 
 
 def object_in(value: Any) -> Section:
@@ -243,7 +252,7 @@ def _diagnose(pod: Manifest, nodes: Unfit) -> Symptom:
         if section(container, "state", "terminated").get("exitCode") != 0
     )
     for container in (*unfinished, *entries(status, "containerStatuses")):
-        reason, message = _describe_container(container)
+        reason, message = _describe_container(pod, container)
         if message:
             message = f"{message}{_describe_restarts(pod, container)}{_hint_at_exit_log(pod, container)}"
             return Symptom(0, name, f"{container['name']}: {message}", reason)
@@ -275,33 +284,32 @@ def _describe_start(pod: Manifest) -> Symptom:
     return Symptom(2, name, f"is starting{f', on its node since {since}' if since else ''}")
 
 
-def _describe_container(status: Section) -> tuple[ModelReady, str]:
+def _describe_container(pod: Manifest, status: Section) -> tuple[ModelReady, str]:
     """Return why a container does not run; the message is "" if it runs or is about to."""
     waiting = section(status, "state", "waiting")
     if waiting.get("reason") == "CrashLoopBackOff":
-        return ModelReady.CRASH_LOOP, f"crash loop, {_describe_exit(section(status, 'lastState', 'terminated'))}"
+        exited = _describe_exit(pod, status, section(status, "lastState", "terminated"))
+        return ModelReady.CRASH_LOOP, f"crash loop, {exited}"
     if blocked_reason := _BLOCKED_REASONS.get(waiting.get("reason", "")):
         return (
             blocked_reason,
             f"{sanitize(waiting.get('reason'), waiting.get('message'))}{_ADVICE.get(blocked_reason, '')}",
         )
     terminated = section(status, "state", "terminated")
-    return ModelReady.CRASH_LOOP, _describe_exit(terminated) if terminated else ""
+    return ModelReady.CRASH_LOOP, _describe_exit(pod, status, terminated) if terminated else ""
 
 
 def _describe_silence(pod: Manifest, status: Section) -> str:
     """Return since when and where a running container does not answer, with the command for its log; "" if it does."""
     since = section(status, "state", "running").get("startedAt")
-    name = status["name"]
-    spec = next((container for container in entries(pod, "spec", "containers") if container["name"] == name), None)
-    http_get = section(spec or {}, "readinessProbe", "httpGet")
+    http_get = section(_find_spec(pod, status), "readinessProbe", "httpGet")
     if status.get("ready") or not since:
         return ""
     path = f" at {http_get['path']}" if "path" in http_get else ""
     where = f"no answer on port {http_get['port']}{path}" if "port" in http_get else "not ready"
     terminated, restarts = section(status, "lastState", "terminated"), status.get("restartCount") or 0
     restarted = f", after {count_of(restarts, 'restart')}" if restarts else ""
-    exited = f", the last with {_describe_exit(terminated)}" if restarts and terminated else ""
+    exited = f", the last: {_describe_exit(pod, status, terminated)}" if restarts and terminated else ""
     return f"{where} since {_find_silence_start(pod, status) or since}{restarted}{exited}{_hint_at_log(pod, status)}"
 
 
@@ -337,16 +345,48 @@ def _hint_at_log(pod: Manifest, status: Section, *flags: str) -> str:
     return f"; its log says more: {shlex.join(('kubectl', 'logs', '-n', *arguments, *flags))}"
 
 
-def _describe_exit(terminated: Section) -> str:
+def _describe_exit(pod: Manifest, status: Section, terminated: Section) -> str:
     """Return the exit code of a terminated container with its likely cause, as a message."""
     code, reason = terminated.get("exitCode", "unknown"), sanitize(terminated.get("reason"))
-    causes = [reason] if reason and reason != "Error" else []
     if reason == "OOMKilled":
-        causes.append("it takes more memory than its limit: raise that, or have it take less")
-    elif code == KILLED:
-        causes.append("killed, mostly for want of memory on the node or after its liveness probe")
-    cause_text = f" ({': '.join(causes)})" if causes else ""
-    return f"exit code {code}{cause_text}"
+        return f"exit code {code} (OOMKilled: it takes more memory than its limit: raise that, or have it take less)"
+    if reason in {"", "Error"} and code in SIGNALS:
+        return f"killed by {SIGNALS[code]}: {_explain_kill(_find_spec(pod, status), terminated)}"
+    return f"exit code {code}{f' ({reason})' if reason and reason != 'Error' else ''}"
+
+
+def _explain_kill(container: Section, terminated: Section) -> str:
+    """Return who ended a container by a signal, judged by how long it ran: its startup probe, or its node."""
+    probe, ran = section(container, "startupProbe"), _count_seconds(terminated)
+    period, failures = probe.get("periodSeconds", 0), probe.get("failureThreshold", 0)
+    allowed = period * failures
+    if not allowed or ran is None:
+        return "its node ran out of memory, or a probe failed"
+    if ran < allowed - period:
+        return f"its node ran out of memory, mostly, as its startup probe allows {_describe_seconds(allowed)}"
+    if ran <= allowed + GRACE:
+        return f"failed its startup probe for {_describe_seconds(allowed)}"
+    return "failed its liveness probe, or its node ran out of memory"
+
+
+def _count_seconds(terminated: Section) -> float | None:
+    """Return how long a container ran; None if its times are missing or cannot be read."""
+    try:
+        started, finished = (datetime.fromisoformat(terminated.get(name, "")) for name in ("startedAt", "finishedAt"))
+        return (finished - started).total_seconds()
+    except (TypeError, ValueError):
+        return None
+
+
+def _describe_seconds(seconds: int) -> str:
+    """Return a time in whole minutes, or in seconds below a minute."""
+    return count_of(seconds // 60, "minute") if seconds >= 60 else count_of(seconds, "second")
+
+
+def _find_spec(pod: Manifest, status: Section) -> Section:
+    """Return the spec of a container; empty for an init container."""
+    specs = (item for item in entries(pod, "spec", "containers") if item["name"] == status["name"])
+    return next(specs, Manifest())
 
 
 # Workloads and routes -------------------------------------------------------------------------------------------------
@@ -361,6 +401,16 @@ def is_behind(workload: Manifest) -> bool:
     return observed_generation is not None and observed_generation < workload["metadata"].get("generation", 0)
 
 
+def has_rejected_pods(workload: Manifest) -> bool:
+    """True if the API server rejects the pods of a Deployment."""
+    return condition(workload, _REPLICA_FAILURE).is_true
+
+
+def describe_starting(*awaited: str) -> str:
+    """Return the message about something that starts, and the parts that it waits for."""
+    return f"starting (waiting for: {', '.join(awaited)})"
+
+
 def describe_unfinished(workload: Manifest, copies: int) -> str:
     """Return what a Deployment or LeaderWorkerSet lacks of the requested copies; "" if all have the current
     content.
@@ -370,14 +420,13 @@ def describe_unfinished(workload: Manifest, copies: int) -> str:
         return "its controller has not seen the latest change"
     ready, updated, total = (status.get(name) or 0 for name in ("readyReplicas", "updatedReplicas", "replicas"))
     if ready < copies:
-        figures, failure = (
-            f"{ready} of {count_of(copies, 'copy', 'copies')} ready",
-            condition(workload, _REPLICA_FAILURE),
-        )
-        return f"{figures}, and no more pods can be made: {describe_condition(failure)}" if failure.is_true else figures
-    if updated < copies or total > copies:
-        return f"{min(updated, copies)} of {count_of(copies, 'copy', 'copies')} updated"
-    return ""
+        figures = f"{ready} of {count_of(copies, 'copy', 'copies')} ready"
+    elif updated < copies or total > copies:
+        figures = f"{min(updated, copies)} of {count_of(copies, 'copy', 'copies')} updated"
+    else:
+        return ""
+    failure = condition(workload, _REPLICA_FAILURE)
+    return f"{figures}, and no more pods can be made: {describe_condition(failure)}" if failure.is_true else figures
 
 
 def is_unseen(route: Manifest) -> bool:
@@ -407,7 +456,7 @@ def describe_unrouted(route: Manifest) -> str:
     """
     problems = [_check_parent(route, parent) for parent in _find_parent_statuses(route)]
     if not problems:
-        return "no gateway has taken the route yet"
+        return describe_starting("route")
     return min(problems, key=lambda problem: (bool(problem), problem == _NOT_OBSERVED))
 
 

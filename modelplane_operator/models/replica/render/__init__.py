@@ -16,7 +16,13 @@ from modelplane_operator.images import TESTED, Images
 from modelplane_operator.models.replica.render.allowed import allow_serving
 from modelplane_operator.models.replica.render.budgets import render_budgets
 from modelplane_operator.models.replica.render.claims import render_claim_templates
-from modelplane_operator.models.replica.render.copies import CopySource, describe_excess, render_copies, sources
+from modelplane_operator.models.replica.render.copies import (
+    CopySource,
+    describe_excess,
+    render_copies,
+    sources,
+    sources_of,
+)
 from modelplane_operator.models.replica.render.deployment import render_deployment
 from modelplane_operator.models.replica.render.endpoint_picker import picker_pods, render_picker, render_picker_policy
 from modelplane_operator.models.replica.render.fences import render_fences
@@ -52,6 +58,7 @@ __all__ = [
     "render_model_replica",
     "replica_prefix",
     "sources",
+    "sources_of",
     "unheard",
 ]
 

@@ -12,7 +12,8 @@ from typing import Final, Literal
 
 from kubeloop.objects import Manifest
 from modelplane_operator.api import names
-from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.model_deployment import DeployedEngine
+from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.api.pods import KeyRef
 from modelplane_operator.owned import on_cluster
 
@@ -47,8 +48,13 @@ class CopySource:
 
 def sources(replica: ModelReplica) -> tuple[CopySource, ...]:
     """Return the Secrets and ConfigMaps that the replica's engines reference, each once."""
+    return sources_of(replica.spec.engines)
+
+
+def sources_of(engines: Iterable[PlacedEngine | DeployedEngine]) -> tuple[CopySource, ...]:
+    """Return the Secrets and ConfigMaps that engines reference, each once."""
     merged: dict[tuple[Use, str], CopySource] = {}
-    for mention in _find_references(replica):
+    for mention in _find_references(engines):
         key = mention.use, mention.name
         existing = merged.setdefault(key, mention)
         merged[key] = replace(
@@ -94,9 +100,9 @@ def _render_copy(replica: ModelReplica, source: CopySource, referenced: Manifest
     }
 
 
-def _find_references(replica: ModelReplica) -> Iterator[CopySource]:
-    """Yield a CopySource for each reference in the pods of the replica's engines."""
-    pods = (member.template.spec for engine in replica.spec.engines for member in engine.members)
+def _find_references(engines: Iterable[PlacedEngine | DeployedEngine]) -> Iterator[CopySource]:
+    """Yield a CopySource for each reference in the pods of engines."""
+    pods = (member.template.spec for engine in engines for member in engine.members)
     for pod in filter(None, pods):
         for secret in pod.image_pull_secrets:
             yield CopySource("PullSecret", secret.name)

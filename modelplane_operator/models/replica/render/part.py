@@ -171,7 +171,7 @@ def unheard(engine: PlacedEngine | DeployedEngine) -> str:
             "sidecar of a decode engine takes"
         )
     if engine.phase != "Decode" and port is not None and _parse_port(port) not in {None, SERVING_PORT}:
-        return f"engine {engine.name} is told `--port {port}`, and is asked on {SERVING_PORT}: let it listen there"
+        return f"engine {engine.name} listens on --port {port} but is probed on {SERVING_PORT}: remove the flag"
     return ""
 
 

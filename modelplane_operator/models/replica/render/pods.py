@@ -194,6 +194,8 @@ def _render_command(replica: ModelReplica, engine: PlacedEngine, container: Cont
         and replica.spec.model_cache_ref is not None
         and not container.command
         and not has_flag(container, "--model")
+        # SGLang's name for it; replicas of before revision 4 keep the arguments that they have
+        and not (replica.spec.pod_revision >= 4 and has_flag(container, "--model-path"))
         and engine.type in {None, "vllm", "sglang"}
     )
     added = [f"--model={CACHE_PATH}", *_find_served_name_flags(replica, engine, container)] if reads_cache else []

@@ -16,5 +16,6 @@ reason: an upgrade of the operator must not restart every engine of the fleet at
   3: a pod drains while a request is running, and ends within seconds when its engine does not answer. A dead engine
      is not ready after ten seconds instead of thirty. With a ModelCache it has a served name, and a start time by the
      size of the cache.
-  4: no runtime adds devices by an environment variable of an image, and weights are mounted read-only.
+  4: no runtime adds devices by an environment variable of an image, weights are mounted read-only, and an engine with
+     `--model-path` gets no `--model` of its ModelCache.
 """
