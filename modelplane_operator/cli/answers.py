@@ -184,9 +184,15 @@ def _read_documents(file: Path, namespace: str) -> Sequence[dict[str, Any]]:
         raise typer.BadParameter(f"{file}: {error}") from None
     documents = (cast("dict[str, Any]", document) for document in all_documents if isinstance(document, dict))
     relevant = [document for document in documents if document.get("kind") in READ]
-    return [
-        {**document, "metadata": {"namespace": namespace, **(document.get("metadata") or {})}} for document in relevant
-    ]
+    if not any(document["kind"] == "ModelDeployment" for document in relevant):
+        raise typer.BadParameter(f"{file} has no ModelDeployment")
+    read_documents = list[dict[str, Any]]()
+    for document in relevant:
+        metadata: dict[str, Any] = document.get("metadata") or {}
+        # Templates often leave `namespace: null`, which means the default one, as for kubectl.
+        metadata = {**metadata, "namespace": metadata.get("namespace") or namespace}
+        read_documents.append({**document, "metadata": metadata})
+    return read_documents
 
 
 def show_plan(outcomes: Iterable[DeploymentOutcome], others: Others | None = None) -> None:

@@ -123,6 +123,4 @@ def parse_documents(file: Path, documents: Sequence[dict[str, Any]]) -> Sequence
             models.append(kinds[document["kind"]].parse(document))
         except (ValidationError, ValueError) as error:
             raise typer.BadParameter(f"{file}: {document['metadata'].get('name')}: {error}") from None
-    if not any(isinstance(model, ModelDeployment) for model in models):
-        raise typer.BadParameter(f"{file} has no ModelDeployment")
     return models

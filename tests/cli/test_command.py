@@ -142,7 +142,7 @@ async def test_the_rest_of_the_commands_in_turn(api: Api, asked: Manifest, tmp_p
     assert (code, said.splitlines()[0].startswith("ModelDeployment default/asked")) == (YES, True)
     assert "1 without a place: modelplane why default/asked" in said
     code, said = await modelplane(api, "events", "default/asked")
-    assert (code, "Nothing was told of default/asked lately" in said) == (YES, True)
+    assert (code, "There are no Events of default/asked" in said) == (YES, True)
     code, said = await modelplane(api, "logs", "default/asked")
     assert (code, "has no replica: modelplane why default/asked" in said) == (NO, True)
     code, said = await modelplane(api, "top", "models", "-o", "json")

@@ -17,6 +17,7 @@ from modelplane_operator.cli.answers import show_explanation
 from modelplane_operator.cli.bundle import HIDDEN, without_secrets, without_values
 from modelplane_operator.cli.draining import with_drain
 from modelplane_operator.cli.joining import check_component, check_services, check_version, manifests
+from modelplane_operator.cli.output import console, print_piece
 from modelplane_operator.cli.usage import usage_by_model
 from modelplane_operator.clusters.stack.charts import STACK
 from tests.support.builders import EPOCH, cluster, deployment, taint
@@ -53,6 +54,13 @@ def test_why_does_not_call_a_model_unready_that_answers_where_it_cannot_stay(
     assert capsys.readouterr().out.splitlines()[0] == "ml/m is Ready, and not where it should be"
     show_explanation(replace(told, reason="[bold]x[/]"), EPOCH)
     assert capsys.readouterr().out.splitlines()[0] == "ml/m is not Ready ([bold]x[/], for 0s)"
+
+
+def test_an_answer_keeps_its_lines_and_obeys_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    out = console()
+    for piece in ("a\n\nb", "\n", " [red]c :smile: \x1b[2J"):
+        print_piece(out, piece)
+    assert capsys.readouterr().out == "a\n\nb\n [red]c :smile: \N{REPLACEMENT CHARACTER}[2J"
 
 
 def test_a_bundle_has_no_values_that_may_be_secret() -> None:

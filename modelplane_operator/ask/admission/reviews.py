@@ -38,7 +38,7 @@ timeout."""
 WAITING: Final = 4  # of 16 concurrent reviews; others warn without waiting
 """Number of reviews of ModelServices that may wait at a time."""
 BUSY: Final = Verdict(
-    warnings=("These selectors take long to try on the whole fleet: what the scheduler decides is told in conditions",)
+    warnings=("These selectors take too long to try on the whole fleet: conditions will have the scheduler's decision",)
 )
 """Verdict while another review evaluates slow selectors."""
 

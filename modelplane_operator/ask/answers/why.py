@@ -15,7 +15,7 @@ from modelplane_operator.ask.answers.snapshot import Snapshot, ready
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.placement import charges, read
 from modelplane_operator.scheduling.prose import group, reason_to_move, remedy, summary
-from modelplane_operator.scheduling.prose import reason as told
+from modelplane_operator.scheduling.prose import reason as describe_reason
 
 
 def explain(
@@ -50,7 +50,7 @@ def explain(
         misses=()
         if decision.is_complete
         else tuple(
-            Miss(group(refusal), refusal.nearest, told(refusal.reason), remedy(refusal.reason))
+            Miss(group(refusal), refusal.nearest, describe_reason(refusal.reason), remedy(refusal.reason))
             for refusal in decision.refusals
         ),
         routes=tuple(_find_routes(deployment, owned, services)),
