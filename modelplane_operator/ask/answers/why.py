@@ -16,6 +16,7 @@ from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.placement import charges, read
 from modelplane_operator.scheduling.prose import group, reason_to_move, remedy, summary
 from modelplane_operator.scheduling.prose import reason as describe_reason
+from modelplane_operator.scheduling.reasons import NoMatch
 
 
 def explain(
@@ -84,8 +85,9 @@ def _advise(
         return tuple(sentence(str(fix)) for fix in tried)
     if not decision.is_complete:
         moving = (f"for replica {item.replica.key.name}: {reason_to_move(item.reason)}" for item in decision.blocked)
+        # What to ask for instead is the user's to change, and everything else is something of the cluster.
         advice = (
-            f"on cluster {item.nearest}: {remedy_text}"
+            remedy_text if isinstance(item.reason, NoMatch) else f"on cluster {item.nearest}: {remedy_text}"
             for item in decision.refusals
             if (remedy_text := remedy(item.reason))
         )
