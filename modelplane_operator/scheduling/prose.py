@@ -125,19 +125,19 @@ def describe_blocked(decision: Decision) -> str:
     )
     others = len(decision.blocked) - count
     more = f", and {count_of(others, 'other')} on further clusters" if others else ""
-    left = f"but {count_of(count, 'replica')} fit{'s' if count == 1 else ''} nowhere else{more}: add capacity"
+    remainder = f"but {count_of(count, 'replica')} fit{'s' if count == 1 else ''} nowhere else{more}: add capacity"
     force = f", or force it: kubectl annotate ic {cluster} {FORCE}"
     match first.reason:
         case Tainted(key, _, effect):
-            return f"cluster {cluster} is being drained (taint {key}:{effect}), {left}{force}"
+            return f"cluster {cluster} is being drained (taint {key}:{effect}), {remainder}{force}"
         case ClusterTerminating():
-            return f"cluster {cluster} is being deleted, {left}{force}"
+            return f"cluster {cluster} is being deleted, {remainder}{force}"
         case Outdated(refused):
-            return f"cluster {cluster} cannot take the new spec ({reason(refused)}), {left}"
+            return f"cluster {cluster} cannot take the new spec ({reason(refused)}), {remainder}"
         case Lost(since):
-            return f"cluster {cluster} has been lost since {since.isoformat(timespec='seconds')}, {left}"
+            return f"cluster {cluster} has been lost since {since.isoformat(timespec='seconds')}, {remainder}"
         case Displaced(pool, short):
-            return f"pool {pool} of cluster {cluster} has {count_of(short, 'node')} too few, {left}"
+            return f"pool {pool} of cluster {cluster} has {count_of(short, 'node')} too few, {remainder}"
         case _:
             assert_never(first.reason)
 

