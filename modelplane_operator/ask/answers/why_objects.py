@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from kubeloop.words import sentence
 from modelplane_operator.api import LLMInference, ModelDeployment, ModelEndpoint, ModelService, labels
 from modelplane_operator.api.remedies import remedy
-from modelplane_operator.ask.answers.documents import Explanation, ObjectExplanation, NeededObject
+from modelplane_operator.ask.answers.documents import Explanation, NeededObject, ObjectExplanation
 from modelplane_operator.ask.answers.fixes import MOST
 from modelplane_operator.ask.answers.snapshot import ready
 from modelplane_operator.ask.answers.why import (
