@@ -23,5 +23,5 @@ def describe_invalid(error: ValidationError | WrongKindError) -> str:
         path, text = "".join(parts)[1:], problem["msg"]
         for python, plain in PLAIN.items():
             text = text.replace(python, plain)
-        messages.append(f"{path}: {text}")
+        messages.append(f"field {path}: {text}")
     return "; ".join(messages) + (f"; and {len(problems) - MAX_FIELDS} more" if len(problems) > MAX_FIELDS else "")

@@ -1,22 +1,26 @@
 """Helpers for wording messages.
 
 A message is a sentence that names its subject. Clauses are written as they would stand in the middle of a sentence, so
-that they can be combined in any order; `sentence` capitalizes the first letter. So no clause may begin with a name,
-which would be changed by that: write `chart metallb is not installed`.
+that they can be combined in any order; `sentence` capitalizes the first letter. Names of objects and fields would be
+others with a capital, so no clause begins with one: write `chart metallb is not installed`. `sentence` leaves those
+alone that it recognizes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
 MAX_NAMES: Final = 5  # names that are listed; the others are counted
+_NAME: Final = re.compile(r"[^\s:;,]*([-./_=\d]|[a-z][A-Z])")
+"""A first word that is the name of an object, a field or a flag, and not a word of the language."""
 
 
 def sentence(*clauses: str) -> str:
-    """Join the non-empty clauses to one capitalized sentence; empty without any."""
+    """Join the non-empty clauses to one capitalized sentence; empty without any. A name at its beginning stays."""
     text = "; ".join(filter(None, clauses))
-    return f"{text[:1].upper()}{text[1:]}"
+    return text if _NAME.match(text) else f"{text[:1].upper()}{text[1:]}"
 
 
 def count_of(count: int, noun: str, plural: str = "") -> str:

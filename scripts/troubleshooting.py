@@ -41,7 +41,7 @@ INTRODUCTION = """\
 
 <!-- Written by `make crds` from scripts/troubleshooting.py and modelplane_operator/api/remedies.py; edit those. -->
 
-For a model, [`modelplane why NAME`](cli.md#why-is-it-not-running) prints the cause and the remedy.
+For a model, a service or an LLMInference, [`modelplane why NAME`](cli.md#why-is-it-not-running) prints the cause and the remedy.
 For any object, `kubectl describe` lists its conditions, with `Ready` last.
 If `Ready` has the reason `Creating`, nothing is wrong yet; otherwise it repeats the reason of the failing condition.
 
@@ -205,7 +205,7 @@ SYMPTOMS = (
     Symptom("A replica does not leave its cluster", "`modelplane plan --drain CLUSTER`", (Progressing,)),
     Symptom(
         "Requests fail, or a model has no URL",
-        "`modelplane why NAME`, `kubectl describe modelservice NAME`, `kubectl describe modelendpoint NAME`",
+        "`modelplane why service/NAME`, `kubectl describe modelservice NAME`, `kubectl describe modelendpoint NAME`",
         (EndpointsResolved, RoutingReady, Answering, EndpointRouting),
     ),
     Symptom("API keys are refused, or not required", "`kubectl describe modelservice NAME`", (AuthReady,)),

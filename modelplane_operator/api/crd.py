@@ -23,12 +23,12 @@ SHARED_COLUMNS = (
 SUMMARY = Column("SUMMARY", ".status.summary", wide=True)
 MESSAGE = Column("MESSAGE", ".status.conditions[?(@.type=='Ready')].message", wide=True)
 
-# The keyword of the least, that of the most, and what they count.
+# The keyword of the least, that of the most, and what they count: one of it, and several.
 _RANGES = (
-    ("minLength", "maxLength", " characters"),
-    ("minimum", "maximum", ""),
-    ("minItems", "maxItems", " items"),
-    ("minProperties", "maxProperties", " entries"),
+    ("minLength", "maxLength", " character", " characters"),
+    ("minimum", "maximum", "", ""),
+    ("minItems", "maxItems", " item", " items"),
+    ("minProperties", "maxProperties", " entry", " entries"),
 )
 
 RULES = "x-kubernetes-validations"
@@ -139,9 +139,10 @@ def _choice(schema: Manifest) -> list[str]:
 
 def _bounds(schema: Manifest) -> Iterator[str]:
     """Yield ranges, such as `1..253 characters`, and the pattern."""
-    for least, most, unit in _RANGES:
+    for least, most, single, unit in _RANGES:
         if most in schema:
-            yield f"{schema[least] if most == 'maximum' else schema.get(least, 0)}..{schema[most]}{unit}"
+            lower, upper = schema[least] if most == "maximum" else schema.get(least, 0), schema[most]
+            yield f"{lower}..{upper}{unit}" if lower != upper else f"{upper}{single if upper == 1 else unit}"
     if "minProperties" in schema and "maxProperties" not in schema:  # a struct whose fields are all optional
         yield f"at least {schema['minProperties']} field"
     if "pattern" in schema:

@@ -57,7 +57,7 @@ class CelSelector(Model):
 
     cel: Annotated[str, Field(min_length=1, max_length=10240)] | None = None
     """A boolean expression over `device`, in the language of Kubernetes DRA selectors, for example
-    `device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi")) >= 0`."""
+    `device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("79Gi")) >= 0`."""
 
 
 # An empty selector would match every device.

@@ -48,6 +48,7 @@ SKIP_PREFLIGHT = (
     f"{PREFIX}skip-preflight"  # annotation of a cluster on a cloud: "true" creates its pools without preflight checks
 )
 FORCE_DRAIN = f"{PREFIX}force-drain"  # annotation of a cluster: "true" ends replicas that have no place elsewhere, too
+DRAIN = f"{PREFIX}drain"  # key of the taint by which `modelplane drain` moves replicas off a cluster
 CONTENT = f"{PREFIX}content"  # annotation: the content that a volume of a ModelCache is for
 STAGED = f"{PREFIX}staged"  # annotation: the revision whose files such a volume has completely
 PROGRESS = f"{PREFIX}progress"  # annotation: how far a hydration is, as JSON, written by itself

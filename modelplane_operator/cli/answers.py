@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, cast
 
 import typer
 import yaml
+from rich.console import Console
 
 from kubeloop.objects import Key
 from kubeloop.words import count_of
@@ -22,6 +23,7 @@ from modelplane_operator.ask.answers.documents import (
     DeploymentOutcome,
     Explanation,
     Hardware,
+    ObjectExplanation,
     Others,
     Outcomes,
 )
@@ -29,7 +31,18 @@ from modelplane_operator.ask.answers.schema import read
 from modelplane_operator.cli.asking import fetch_answer
 from modelplane_operator.cli.completion import clusters
 from modelplane_operator.cli.kubeconfig import HubTarget
-from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeat
+from modelplane_operator.cli.options import (
+    Context,
+    Explainable,
+    Kubeconfig,
+    Namespace,
+    Output,
+    Watch,
+    hub,
+    place,
+    repeat,
+    split_type,
+)
 from modelplane_operator.cli.output import Exit, Format, age, console, print_items, print_structured, table, text
 
 ANSWERS: Final = "Available"  # the reason of Ready while all replicas respond
@@ -38,22 +51,25 @@ READ: Final = ("ModelDeployment", "ModelCache")
 
 
 def why(
-    name: Name,
+    name: Explainable,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """Explain the state of a model: its replicas, what it waits for, and what would help."""
+    """Explain the state of a model or service: its parts, what it waits for, and what would help."""
     target = hub(kubeconfig, context)
+    kind, name = split_type(name)
     key = Key(*place(name, namespace, target))
 
     def show() -> None:
         """Print the current explanation, and exit with its code."""
-        explanation = _fetch_explanation(target, key, output)
+        explanation = _fetch_explanation(target, key, output, kind)
         if output.is_structured:
             print_structured("Why", explanation, output)
+        elif isinstance(explanation, ObjectExplanation):
+            show_object(explanation, datetime.now(UTC))
         else:
             show_explanation(explanation, datetime.now(UTC))
         raise typer.Exit(Exit.YES if explanation.ready else Exit.NO)
@@ -61,19 +77,47 @@ def why(
     repeat(show, watch=watch)
 
 
-def _fetch_explanation(target: HubTarget, key: Key, output: Format) -> Explanation:
-    """Return the operator's explanation, or compute it here. The operator does not describe each cluster, so the wide
-    format always computes it.
+def _fetch_explanation(
+    target: HubTarget, key: Key, output: Format, kind: str | None
+) -> Explanation | ObjectExplanation:
+    """Return the operator's explanation of a deployment, or compute it here, as for other kinds.
+
+    Without a kind, it is the deployment of that name, or else the service or the inference. The operator does not
+    describe each cluster, so the wide format always computes it.
     """
-    is_wide = output is Format.WIDE
+    is_wide, is_deployment = output is Format.WIDE, kind in {None, "ModelDeployment"}
     if (
-        not is_wide
+        is_deployment
+        and not is_wide
         and (response := fetch_answer(target, key.namespace, ask="Why", modelDeployment=key.name)) is not None
     ):
         return read(Explanation, response)
     from modelplane_operator.cli import reading  # noqa: PLC0415 - not needed when the operator responds
 
+    if kind != "ModelDeployment" and (other := reading.find_object(target, key, kind)) is not None:
+        return reading.explain_other(target, other)
     return reading.explain_model(target, key, with_clusters=is_wide)
+
+
+def show_object(explanation: ObjectExplanation, now: datetime) -> None:
+    """Print an explanation of a service or an inference as text and a table."""
+    out, duration = console(), age(explanation.since, now)
+    reason = f"[red]not Ready[/] ({text(explanation.reason)}{f', for {duration}' if duration else ''})"
+    name = f"{explanation.object_kind} {explanation.namespace}/{explanation.name}"
+    out.print(f"[bold]{text(name)}[/] is {'[green]Ready[/]' if explanation.ready else reason}")
+    out.print(text(explanation.cause))
+    _print_help(out, explanation.help)
+    if explanation.url:
+        out.print("", f"URL: {text(explanation.url)}", sep="\n")
+    if explanation.parts:
+        rows = [(part.object_kind, part.name, part.ready, part.says) for part in explanation.parts]
+        out.print("", table(("KIND", "NAME", "READY", "SAYS"), rows))
+
+
+def _print_help(out: Console, help_texts: Iterable[str], indent: str = "") -> None:
+    """Print what would help, a line for each change."""
+    for number, help_ in enumerate(help_texts):
+        out.print(f"{indent}{'What would help:' if not number else '             or:'} {text(help_)}")
 
 
 def show_explanation(explanation: Explanation, now: datetime) -> None:
@@ -85,8 +129,7 @@ def show_explanation(explanation: Explanation, now: datetime) -> None:
         state = "[green]Ready[/]" if explanation.ready else "[yellow]Ready, and not where it should be[/]"
     out.print(f"[bold]{text(f'{explanation.namespace}/{explanation.name}')}[/] is {state}")
     out.print(text(explanation.cause))
-    for number, help_ in enumerate(explanation.help):
-        out.print(f"{'What would help:' if not number else '             or:'} {text(help_)}")
+    _print_help(out, explanation.help)
     if explanation.replicas:
         rows = [(r.name, r.cluster, r.pool, r.ready, age(r.since, now), r.says) for r in explanation.replicas]
         out.print("", table(("REPLICA", "CLUSTER", "POOL", "READY", "SINCE", "SAYS"), rows))
@@ -184,9 +227,15 @@ def _read_documents(file: Path, namespace: str) -> Sequence[dict[str, Any]]:
         raise typer.BadParameter(f"{file}: {error}") from None
     documents = (cast("dict[str, Any]", document) for document in all_documents if isinstance(document, dict))
     relevant = [document for document in documents if document.get("kind") in READ]
-    return [
-        {**document, "metadata": {"namespace": namespace, **(document.get("metadata") or {})}} for document in relevant
-    ]
+    if not any(document["kind"] == "ModelDeployment" for document in relevant):
+        raise typer.BadParameter(f"{file} has no ModelDeployment")
+    read_documents = list[dict[str, Any]]()
+    for document in relevant:
+        metadata: dict[str, Any] = document.get("metadata") or {}
+        # Templates often leave `namespace: null`, which means the default one, as for kubectl.
+        metadata = {**metadata, "namespace": metadata.get("namespace") or namespace}
+        read_documents.append({**document, "metadata": metadata})
+    return read_documents
 
 
 def show_plan(outcomes: Iterable[DeploymentOutcome], others: Others | None = None) -> None:
@@ -214,8 +263,7 @@ def show_plan(outcomes: Iterable[DeploymentOutcome], others: Others | None = Non
             )
         if outcome.waiting:
             out.print(f"  [red]! {count_of(outcome.waiting, 'replica')} without a place[/]")
-        for number, help_ in enumerate(outcome.help):
-            out.print(f"  {'What would help:' if not number else '             or:'} {text(help_)}")
+        _print_help(out, outcome.help, "  ")
     if others:
         out.print(*([""] if has_printed else []), str(others), sep="\n")
     elif not has_printed:

@@ -1,8 +1,8 @@
 """Collect what support needs to see of a hub in one file. Free text is included only where an allow-list names it.
 
 The command reads the operator's objects, their Events and the operator's own pods and logs; it never reads Secrets.
-`told.py` has the allow-list that applies by default. With `--values`, the texts are included, and this module hides
-those that look like credentials.
+`redaction.py` has the allow-list that applies by default. With `--values`, the texts are included, and this module
+hides those that look like credentials.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from modelplane_operator.api import KINDS, names
 from modelplane_operator.cli.hub import ask
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
 from modelplane_operator.cli.output import Format, console, print_structured
-from modelplane_operator.cli.told import HIDDEN, fields_of, redact
+from modelplane_operator.cli.redaction import HIDDEN, fields_of, redact
 
 LINES: Final = 5000  # lines of each of the operator's logs
 OWN_KINDS: Final = frozenset(kind.definition.kind for kind in KINDS)
@@ -166,7 +166,7 @@ def _to_yaml(value: Any) -> str:
 
 
 def without_values(manifest: Manifest) -> Manifest:
-    """Return the object without free text. `told.py` defines the fields that are kept."""
+    """Return the object without free text. `redaction.py` defines the fields that are kept."""
     return redact(manifest, _fields_of(str(manifest.get("kind"))), _without_tokens)
 
 

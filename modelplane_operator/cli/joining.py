@@ -11,7 +11,8 @@ import asyncio
 import base64
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
@@ -21,8 +22,8 @@ import yaml
 from kubeloop.client.access import write_kubeconfig
 from kubeloop.client.kube import Kube
 from kubeloop.client.subresources import may
-from kubeloop.errors import AlreadyExists, NotFound
-from kubeloop.objects import Key, Manifest, entries, section
+from kubeloop.errors import AlreadyExists, Forbidden, NotFound
+from kubeloop.objects import Key, Manifest, entries, labels_of, section
 from kubeloop.resource import of
 from kubeloop.types import (
     CONFIG_MAP,
@@ -31,7 +32,9 @@ from kubeloop.types import (
     DEVICE_CLASS,
     NODE,
     RESOURCE_SLICE,
+    SECRET,
     SERVICE,
+    SERVICE_ACCOUNT,
     ResourceType,
 )
 from kubeloop.words import count_of, list_names
@@ -51,6 +54,8 @@ OLDEST: Final = (1, 34)
 """Minimum version of Kubernetes: the first with resource.k8s.io/v1, the stable API for devices."""
 STORAGE_CLASS: Final = ResourceType("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
 CLUSTER_ROLE: Final = ResourceType("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False)
+INSTALLS: Final = "a ServingStack installs it"
+"""End of a finding about a component that the operator will install."""
 DRIVER_CONTAINER: Final = "nvidia.com/gpu.deploy.driver"
 """Label of nodes on which NVIDIA's GPU operator runs the driver in a container, with its files in another directory."""
 
@@ -123,38 +128,73 @@ def check_version(version: str) -> Finding:
 
 
 async def _check_stack(kube: Kube) -> Sequence[Finding]:
-    """Check the components of the serving stack."""
+    """Check the components of the serving stack, and whether the operator's account may install them."""
     async with asyncio.TaskGroup() as group:
         definitions = group.create_task(kube.list(CUSTOM_RESOURCE_DEFINITION, bare=True))
         classes = group.create_task(kube.list(DEVICE_CLASS, bare=True))
         deployments = group.create_task(kube.list(DEPLOYMENT))
     existing = (*definitions.result().items, *classes.result().items)
-    return [check_component(chart, existing, deployments.result().items) for chart in STACK]
+    releases = set[Key]()
+    with suppress(Forbidden):  # without permission for Secrets, the other findings are still true
+        for item in (await kube.list(SECRET, selector="owner=helm", bare=True)).items:
+            releases.add(Key(item["metadata"]["namespace"], labels_of(item).get("name", "")))
+    findings = [check_component(chart, existing, deployments.result().items, releases) for chart in STACK]
+    installed = [finding.check for finding in findings if finding.says.endswith(INSTALLS)]
+    return [*findings, await _check_account(kube, installed)]
 
 
-def check_component(chart: StackChart, definitions: Sequence[Manifest], deployments: Sequence[Manifest]) -> Finding:
-    """Describe what happens to a component of the serving stack on a cluster, if the operator has a Helm."""
+async def _check_account(kube: Kube, charts: Sequence[str]) -> Finding:
+    """Check that the operator's account may install charts, if there is an account."""
+    remedy = "kubectl apply -f examples/access/with-helm.yaml, on this cluster"
+    if await kube.find(SERVICE_ACCOUNT, ACCOUNT) is None:
+        return Finding("account", ok=True, says="the operator has none here, which register needs", remedy=remedy)
+    user = {"user": f"system:serviceaccount:{ACCOUNT.namespace}:{ACCOUNT.name}"}
+    if await may(kube, "create", CLUSTER_ROLE, Key("", ""), user=user):
+        return Finding("account", ok=True, says="the operator may install charts", remedy="")
+    if not charts:
+        return Finding("account", ok=True, says="the operator may install no charts, and needs none", remedy="")
+    says = f"the operator may not install charts, so these fail: {list_names(charts, len(STACK))}"
+    return Finding("account", ok=False, says=says, remedy=f"{remedy}; or install these yourself, and turn them off")
+
+
+def check_component(
+    chart: StackChart,
+    definitions: Sequence[Manifest],
+    deployments: Sequence[Manifest],
+    releases: Collection[Key] = (),
+) -> Finding:
+    """Describe what happens to a component of the serving stack when the cluster is registered.
+
+    The operator decides in the same way (`clusters/stack/controller.py`), and refuses a release that is another's.
+    """
     installer = holder(chart.marker, chart.release, definitions, deployments)
-    hint_to_install = f"to have the stack's beside it, name {chart.name} in spec.stack of the InferenceCluster"
-    hint_to_remove = f"uninstall it, or turn {chart.name} off in spec.stack of the InferenceCluster"
-    match installer:
-        case None if chart.default:
-            says, remedy = "is not there", "none: a ServingStack installs it"
-        case None:
-            says, remedy = "is not there, and no other part needs it", ""
-        case "":
-            says, remedy = "a ServingStack has installed it", ""
-        case _ if chart.yields or not chart.default:
-            says, remedy = (
-                f"is there from {installer}: a ServingStack leaves it alone and installs none",
-                hint_to_install,
-            )
-        case _:
-            says, remedy = (
-                f"is there from {installer}: the one that a ServingStack installs conflicts with it",
-                hint_to_remove,
-            )
-    return Finding(chart.name, ok=True, says=says, remedy=remedy)
+    if installer and (chart.yields or not chart.default):
+        return Finding(
+            chart.name,
+            ok=True,
+            says=f"is there from {installer}: a ServingStack leaves it alone and installs none",
+            remedy=f"to have the stack's beside it, name {chart.name} in spec.stack of the InferenceCluster",
+        )
+    turn_off = f"turn {chart.name} off in spec.stack of the InferenceCluster"
+    if installer:
+        return Finding(
+            chart.name,
+            ok=False,
+            says=f"is there from {installer}: a ServingStack installs another one, which conflicts with it",
+            remedy=f"uninstall it, or {turn_off}",
+        )
+    if not chart.default:
+        return Finding(chart.name, ok=True, says="is not there, and no other part needs it", remedy="")
+    if chart.release in releases:
+        # Helm takes a release for one of the same name, and the operator changes only its own.
+        uninstall = f"helm uninstall {chart.release.name} -n {chart.release.namespace}"
+        return Finding(
+            chart.name,
+            ok=False,
+            says=f"release {chart.release} is there from another ServingStack, so installing it fails",
+            remedy=f"delete the InferenceCluster that it belongs to, or: {uninstall}; or {turn_off}",
+        )
+    return Finding(chart.name, ok=True, says=f"is not there: {INSTALLS}", remedy="")
 
 
 def check_devices(pools: Sequence[Pool]) -> Finding:

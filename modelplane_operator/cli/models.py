@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,7 @@ from modelplane_operator.ask.answers.why import explain as answer
 from modelplane_operator.cli.chat import ChatAnswer, chat
 from modelplane_operator.cli.hub import ask, objects, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, hub, place
-from modelplane_operator.cli.output import No, console, text
+from modelplane_operator.cli.output import No, console, print_piece
 
 
 def url(
@@ -59,12 +60,9 @@ def ask_model(
     address, started = _find_service(name, namespace, context, kubeconfig).address, time.monotonic()
     out = console()
 
-    def on_text(piece: str) -> None:
-        """Print a piece at once. The text comes from a model, so control characters and markup are escaped."""
-        out.print(text(piece) if piece.strip() else legible(piece), end="", soft_wrap=True)
-        sys.stdout.flush()
-
-    result: ChatAnswer = chat(address, prompt, model=model, key=key, on_text=on_text, now=time.monotonic)
+    result: ChatAnswer = chat(
+        address, prompt, model=model, key=key, on_text=partial(print_piece, out), now=time.monotonic
+    )
     out.print("")
     first = f"first token after {result.first - started:.2f} s, " if result.first is not None else ""
     sys.stderr.write(

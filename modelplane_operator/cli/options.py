@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
@@ -17,6 +17,14 @@ from modelplane_operator.cli.output import Format, No
 
 Name: TypeAlias = Annotated[
     str, typer.Argument(help="The ModelDeployment, or NAMESPACE/NAME.", metavar="NAME", autocompletion=models)
+]
+Explainable: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        help="The ModelDeployment, ModelService or LLMInference: NAME, NAMESPACE/NAME, or TYPE/NAME.",
+        metavar="NAME",
+        autocompletion=models,
+    ),
 ]
 Namespace: TypeAlias = Annotated[
     str | None, typer.Option("-n", "--namespace", help="The namespace; default: that of the context.")
@@ -61,6 +69,21 @@ def repeat(show: Callable[[], None], *, watch: bool) -> None:
 def hub(kubeconfig: Path | None, context: str | None) -> HubTarget:
     """Return the hub of the chosen context. Raise KubeconfigError."""
     return target(kubeconfig, context)
+
+
+TYPES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("deployment", "deployments", "modeldeployment", "modeldeployments", "md"), "ModelDeployment"),
+    **dict.fromkeys(("service", "services", "svc", "modelservice", "modelservices", "ms"), "ModelService"),
+    **dict.fromkeys(("llminference", "llminferences", "llmi"), "LLMInference"),
+}
+"""Kinds by the words that stand for them before a name, as in kubectl."""
+
+
+def split_type(name: str) -> tuple[str | None, str]:
+    """Return the kind and the name of `TYPE/NAME`, or None and the argument. TYPE may end with the group of its API."""
+    word, slash, rest = name.partition("/")
+    kind = TYPES.get(word.partition(".")[0].lower()) if slash else None
+    return (kind, rest) if kind else (None, name)
 
 
 def place(name: str, namespace: str | None, target: HubTarget) -> tuple[str, str]:

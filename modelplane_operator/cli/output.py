@@ -127,6 +127,12 @@ def text(value: object) -> str:
             return escape(legible(str(value)).replace("\n", " "))
 
 
+def print_piece(out: Console, piece: str) -> None:
+    """Print a piece of a model's answer at once, with its line breaks and without its control characters."""
+    out.print(legible(piece), end="", soft_wrap=True, markup=False, emoji=False)
+    sys.stdout.flush()
+
+
 def age(since: datetime | None, now: datetime) -> str:
     """Return the age as kubectl does: in the largest unit, with the next one if that number is small."""
     if since is None:

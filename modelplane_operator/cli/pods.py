@@ -179,9 +179,7 @@ def events(
     if output.is_structured:
         print_structured("Events", happenings, output)
     elif not happenings:
-        console().print(
-            f"Nothing was told of {key} lately: an API server keeps Events for an hour. See modelplane why."
-        )
+        console().print(f"There are no Events of {key}: API servers delete them after an hour. See modelplane why.")
     else:
         rows = [(item.last, item.type, item.reason, item.object, item.count, item.message) for item in happenings]
         console().print(table(("LAST SEEN", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"), rows))

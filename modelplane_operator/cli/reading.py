@@ -7,22 +7,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 
 import typer
 from pydantic import ValidationError
 
 from kubeloop.client.kube import Kube
+from kubeloop.errors import ClientError, Forbidden
 from kubeloop.objects import Key
-from modelplane_operator.api import ModelCache, ModelDeployment, ModelService
+from kubeloop.resource import of
+from modelplane_operator.api import LLMInference, ModelCache, ModelDeployment, ModelEndpoint, ModelService
 from modelplane_operator.ask.answers import hardware as of_fleet
-from modelplane_operator.ask.answers.documents import AllHardware, DeploymentOutcome, Explanation, Hardware, Outcomes
+from modelplane_operator.ask.answers.documents import (
+    AllHardware,
+    DeploymentOutcome,
+    Explanation,
+    Hardware,
+    ObjectExplanation,
+    Outcomes,
+)
 from modelplane_operator.ask.answers.forecast import apply_edits, forecast, scale, with_drained, without
 from modelplane_operator.ask.answers.schema import read as read_answer
 from modelplane_operator.ask.answers.why import explain as answer
+from modelplane_operator.ask.answers.why import is_ready
+from modelplane_operator.ask.answers.why_objects import explain_object, find_deployments
+from modelplane_operator.cli.asking import fetch_answer
 from modelplane_operator.cli.hub import ask, deployment_of, either, objects, query_operator, snapshot
 from modelplane_operator.cli.kubeconfig import HubTarget
+from modelplane_operator.cli.output import FailedError, No
+
+EXPLAINED: Final = 5
+"""Number of deployments of a service that are explained, those that are not Ready first."""
 
 
 def explain_model(target: HubTarget, key: Key, *, with_clusters: bool) -> Explanation:
@@ -39,6 +56,60 @@ def explain_model(target: HubTarget, key: Key, *, with_clusters: bool) -> Explan
         return read_answer(Explanation, await query_operator(kube, key.namespace, ask="Why", modelDeployment=key.name))
 
     return ask(target, lambda kube: either(kube, read_hub, ask_operator))
+
+
+def find_object(target: HubTarget, key: Key, kind: str | None) -> ModelService | LLMInference | None:
+    """Return the ModelService or LLMInference to explain; None if it is a ModelDeployment, or may not be read.
+
+    Raise FailedError if there is no object of the name.
+    """
+    kinds = {model.definition.kind: model for model in (ModelDeployment, ModelService, LLMInference)}
+    chosen = [kinds[kind]] if kind else [*kinds.values()]
+
+    async def find(kube: Kube) -> ModelService | LLMInference | None:
+        """Read the object of each kind until there is one."""
+        for model in chosen:
+            try:
+                manifest = await kube.find(of(model), key)
+            except Forbidden:
+                if model is ModelDeployment:
+                    return None  # the operator may explain it
+                if kind:
+                    raise
+                continue
+            if manifest is not None:
+                return None if model is ModelDeployment else cast("Any", model).parse(manifest)
+        names = [model.definition.kind for model in chosen]
+        plurals = ",".join(of(model).plural for model in chosen)
+        text = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+        raise FailedError(f"there is no {text} {key}: kubectl get {plurals} -n {key.namespace} lists those that exist")
+
+    return ask(target, find)
+
+
+def explain_other(target: HubTarget, item: ModelService | LLMInference) -> ObjectExplanation:
+    """Return the explanation of a ModelService or LLMInference, with those of its first deployments."""
+    namespace = item.key.namespace
+
+    async def read_namespace(kube: Kube) -> tuple[Any, Any, Any]:
+        """Return the services, endpoints and deployments of the namespace."""
+        kinds = (ModelService, ModelEndpoint, ModelDeployment)
+        services, endpoints, deployments = [await objects(kube, kind, namespace) for kind in kinds]
+        return services, endpoints, deployments
+
+    services, endpoints, deployments = ask(target, read_namespace)
+    found = sorted(find_deployments(item, deployments), key=lambda deployment: is_ready(deployment.conditions))
+    explanations = list[Explanation]()
+    for deployment in found[:EXPLAINED]:
+        response = fetch_answer(target, namespace, ask="Why", modelDeployment=deployment.key.name)
+        # Without the operator and without permissions on the fleet, the object's own conditions have to do.
+        with suppress(No, FailedError, ClientError):
+            explanations.append(
+                read_answer(Explanation, response)
+                if response is not None
+                else explain_model(target, deployment.key, with_clusters=False)
+            )
+    return explain_object(item, services, endpoints, explanations)
 
 
 def hardware(target: HubTarget, namespace: str) -> Sequence[Hardware]:
@@ -123,6 +194,4 @@ def parse_documents(file: Path, documents: Sequence[dict[str, Any]]) -> Sequence
             models.append(kinds[document["kind"]].parse(document))
         except (ValidationError, ValueError) as error:
             raise typer.BadParameter(f"{file}: {document['metadata'].get('name')}: {error}") from None
-    if not any(isinstance(model, ModelDeployment) for model in models):
-        raise typer.BadParameter(f"{file} has no ModelDeployment")
     return models

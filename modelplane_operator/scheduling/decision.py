@@ -1,13 +1,13 @@
 """The scheduler's decision about a deployment, with all reasons."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from modelplane_operator.api.placement import Placement
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.problems import Problem
-from modelplane_operator.scheduling.reasons import Leaving, Moving, Outdated, Reason
+from modelplane_operator.scheduling.reasons import Distance, Leaving, Moving, Outdated, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class Refusal:
     """Name of the cluster that is nearest to taking a replica."""
     reason: Reason
     """Reason of that cluster."""
+    distance: Distance = field(default=(), compare=False)
+    """Distance of that cluster from taking a replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +93,13 @@ class Decision:
         return not (self.missing or self.problems or self.blocked or any(entry.reason for entry in self.retained))
 
 
-def tally(refusals: Iterable[Refusal], others: Iterable[tuple[str, Reason]]) -> tuple[Refusal, ...]:
-    """Add further (cluster, reason) pairs to the refusals. Return them with the nearest misses first."""
+def tally(refusals: Iterable[Refusal], others: Iterable[Refusal]) -> tuple[Refusal, ...]:
+    """Add further refusals. Return one for each group, the nearest misses first."""
     groups = {refusal.reason.group: refusal for refusal in refusals}
-    for cluster, reason in others:
-        existing = groups.get(reason.group)
-        entry = Refusal(1, cluster, reason)
+    for refusal in others:
+        entry, existing = refusal, groups.get(refusal.reason.group)
         if existing is not None:
-            nearest = min(existing, entry, key=lambda refusal: (refusal.reason.rank, refusal.nearest))
-            entry = replace(nearest, clusters=existing.clusters + entry.clusters)
-        groups[reason.group] = entry
+            nearest = min(existing, refusal, key=lambda item: (item.distance, item.nearest))
+            entry = replace(nearest, clusters=existing.clusters + refusal.clusters)
+        groups[entry.reason.group] = entry
     return tuple(groups[group] for group in sorted(groups))

@@ -9,10 +9,9 @@ from itertools import count
 from modelplane_operator.api.placement import Placement
 from modelplane_operator.scheduling.decision import Refusal, tally
 from modelplane_operator.scheduling.placement import Replica, charges
-from modelplane_operator.scheduling.reasons import Spare
 from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.settling import StableReplicas
-from modelplane_operator.scheduling.survey import Fit, FleetSnapshot, answer, engine_placements
+from modelplane_operator.scheduling.survey import Fit, FleetSnapshot, answer, engine_placements, refuse
 
 STAGED, COMING, NEVER = range(3)
 """Distances of a cluster from the weights."""
@@ -81,13 +80,9 @@ def fill(
             heappush(queue, (distances.get(name, NEVER), loads[name], result.usage, name))
     unused = survey.fitting - (len(survey.candidates) - len(candidates))
     # The survey's unused candidates could take a replica, so they are counted as spare.
-    spare = [Refusal(unused, candidates[0].cluster.name, Spare())] if candidates else []
+    spare = [refuse(candidates[0], answer(requirement, candidates[0]), unused)] if candidates else []
     chosen = {placement.cluster for placement in placements} if len(placements) == number else set[str]()
-    others = (
-        (name, Spare() if isinstance(result, Fit) else result)
-        for name, result in sorted(answers.items())
-        if name not in chosen
-    )
+    others = (refuse(infos[name], result) for name, result in sorted(answers.items()) if name not in chosen)
     return Filled(tuple(placements), tally((*survey.refusals, *spare), others))
 
 

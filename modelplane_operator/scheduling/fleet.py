@@ -25,9 +25,9 @@ from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.matching import Hosting, Hosts, OnNodes, hosts_by
 from modelplane_operator.scheduling.placement import Replica
-from modelplane_operator.scheduling.reasons import Distance, Group, Spare
+from modelplane_operator.scheduling.reasons import Distance, Group
 from modelplane_operator.scheduling.requirement import Requirement
-from modelplane_operator.scheduling.survey import Fit, Survey, answer
+from modelplane_operator.scheduling.survey import Fit, Survey, answer, measure_distance, refuse
 from modelplane_operator.selectors.cel import Device
 
 # Views of this many requirements are always kept, and of more while all of them together hold at most `MOST_ANSWERS`
@@ -101,7 +101,9 @@ class _View:
             result = answer(self.requirement, info, hosting)
             if cached is not None and not sort:
                 self._remove(cached)
-            cached = self.places[name] = _CachedResult(info, hosting, result.group, (result.rank, name))
+            cached = self.places[name] = _CachedResult(
+                info, hosting, result.group, (measure_distance(info, result), name)
+            )
             if not sort:
                 insort(self.groups.setdefault(cached.group, []), cached.entry)
         if sort:
@@ -248,8 +250,8 @@ class FleetModel:
     def _refusal(self, requirement: Requirement, nearest: str, count: int) -> Refusal:
         """Return a refusal with the reason of its nearest cluster."""
         # Views store no reasons, to save memory.
-        result = answer(requirement, self._clusters[nearest])
-        return Refusal(count, nearest, Spare() if isinstance(result, Fit) else result)
+        info = self._clusters[nearest]
+        return refuse(info, answer(requirement, info), count)
 
     # Bookkeeping ---------------------------------------------------------------------------------------------------
 

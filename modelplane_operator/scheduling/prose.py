@@ -119,34 +119,40 @@ def problem(item: Problem) -> str:
 
 
 def describe_blocked(decision: Decision) -> str:
-    """Return the sentence about replicas that are to leave their clusters but have no other place."""
+    """Return the clause about replicas that are to leave their clusters but have no other place."""
     first = decision.blocked[0]
-    count = len(decision.blocked)
-    return (
-        f"{count_of(count, 'replica')} stay{'s' if count == 1 else ''} for want of another place, "
-        f"on cluster {first.replica.cluster} for one: {reason_to_move(first.reason)}{_force_hint(decision)}"
+    cluster, count = (
+        first.replica.cluster,
+        sum(item.replica.cluster == first.replica.cluster for item in decision.blocked),
     )
-
-
-def _force_hint(decision: Decision) -> str:
-    """Return the hint how to end replicas without another place; empty if no cluster is drained."""
-    drained = sorted(
-        {entry.replica.cluster for entry in decision.blocked if isinstance(entry.reason, ClusterTerminating | Tainted)}
-    )
-    if not drained:
-        return ""
-    return f" (make room elsewhere, or end them all the same: annotate InferenceCluster {drained[0]} with {FORCE})"
+    others = len(decision.blocked) - count
+    more = f", and {count_of(others, 'other')} on further clusters" if others else ""
+    remainder = f"but {count_of(count, 'replica')} fit{'s' if count == 1 else ''} nowhere else{more}: add capacity"
+    force = f", or force it: kubectl annotate ic {cluster} {FORCE}"
+    match first.reason:
+        case Tainted(key, _, effect):
+            return f"cluster {cluster} is being drained (taint {key}:{effect}), {remainder}{force}"
+        case ClusterTerminating():
+            return f"cluster {cluster} is being deleted, {remainder}{force}"
+        case Outdated(refused):
+            return f"cluster {cluster} cannot take the new spec ({reason(refused)}), {remainder}"
+        case Lost(since):
+            return f"cluster {cluster} has been lost since {since.isoformat(timespec='seconds')}, {remainder}"
+        case Displaced(pool, short):
+            return f"pool {pool} of cluster {cluster} has {count_of(short, 'node')} too few, {remainder}"
+        case _:
+            assert_never(first.reason)
 
 
 def reason_to_move(move: Moving) -> str:
     """Return the reason why a replica should run elsewhere."""
     match move:
         case Outdated(refused):
-            return f"the deployment's present shape does not fit there: {reason(refused)}"
+            return f"the deployment's new spec does not fit there: {reason(refused)}"
         case Lost(since):
             return f"its cluster has been lost since {since.isoformat(timespec='seconds')}"
         case Displaced(pool, short):
-            return f"it finds no nodes: pool {pool} has {short} fewer than its replicas take"
+            return f"pool {pool} has {count_of(short, 'node')} too few for its replicas"
         case ClusterTerminating() | Tainted():
             return reason(move)
         case _:
@@ -202,6 +208,8 @@ def reason(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"it is not Ready ({condition})" if condition else "it is not Ready"
         case ClusterUnreachable():
             return "it does not answer"
+        case Tainted(key=labels.DRAIN):
+            return "it is being drained"
         case Tainted(key, _, effect):
             return f"taint {key}:{effect} is not tolerated"
         case Split(engine, pool, role, missed):
@@ -250,6 +258,8 @@ def remedy(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return "no waiting helps: more nodes on one fabric, or an engine of fewer nodes"
         case Crowded():
             return "free nodes, or enlarge one of these pools"
+        case Tainted(key=labels.DRAIN):
+            return "add capacity elsewhere, or end the drain"
         case Tainted():
             return "remove the taint, or tolerate it"
         case NothingToClaim():
@@ -257,7 +267,7 @@ def remedy(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case Split():
             return "a pool for the whole engine, or selectors that one pool meets"
         case NoMatch(miss=Unlike()):
-            return "`modelplane hardware` tells what may be asked for"
+            return "list what exists: modelplane hardware"
         case NoMatch():
             return "ask for fewer devices per pod"
         case NoCacheStorage():
@@ -343,11 +353,18 @@ def group(refusal: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
 
 
 def _describe_counts(decision: Decision) -> str:
-    """Return the number of replicas that are placed and held."""
+    """Return the number of replicas that are placed, and of those that keep the previous spec."""
+    placed, retained = len(decision.placements), len(decision.retained)
     clusters = {placement.cluster for placement in decision.placements}
     clusters_text = f" on {count_of(len(clusters), 'cluster')}" if clusters else ""
-    suffix = f", {len(decision.retained)} left as before" if decision.retained else ""
-    return f"{len(decision.placements)} of {count_of(decision.desired, 'replica')} placed{clusters_text}{suffix}"
+    counts = [f"{placed} of {count_of(decision.desired, 'replica')} placed{clusters_text}"]
+    if retained:
+        # Without a replica in the new spec, those that keep running are the news.
+        counts = counts if placed or decision.missing else []
+        counts.append(f"{count_of(retained, 'replica')} keep{'s' if retained == 1 else ''} running the previous spec")
+    if any(entry.reason for entry in decision.retained):
+        counts.append(f"the new one fits {'no other' if placed else 'no'} cluster")
+    return "; ".join(counts)
 
 
 def _describe_groups(refusals: Sequence[Refusal]) -> str:

@@ -132,6 +132,17 @@ def answer(requirement: Requirement, info: ClusterInfo, hosting: Hosting | None 
     return fit(requirement.engines, hosting, info)
 
 
+def measure_distance(info: ClusterInfo, result: Answer) -> Distance:
+    """Return the distance of a cluster from taking a replica. One that is not Ready is farther than any that is."""
+    return (float(info.cluster.phase is not ClusterPhase.READY), *result.rank)
+
+
+def refuse(info: ClusterInfo, result: Answer, count: int = 1) -> Refusal:
+    """Return the refusal of so many clusters, of which this one is the nearest. One that fits has room to spare."""
+    cause = Spare() if isinstance(result, Fit) else result
+    return Refusal(count, info.cluster.name, cause, measure_distance(info, result))
+
+
 def fit(
     engines: Sequence[EngineRequirement], hosts: Hosts, info: ClusterInfo
 ) -> Fit | Full | TooSmall | Scattered | Crowded:

@@ -127,7 +127,7 @@ def parse(text: str) -> Quantity:
     """
     match = _NUMBER_AND_SUFFIX.fullmatch(text)
     if match is None or not (match["whole"] or match["fraction"]):
-        raise QuantityError(f"{_shorten(text)} is not a quantity: write a number with a suffix, such as 80Gi or 1.5k")
+        raise QuantityError(f"{_shorten(text)} is not a quantity: write a number with a suffix, such as 79Gi or 1.5k")
     whole, fraction, suffix = match["whole"].lstrip("0"), match["fraction"], match["suffix"]
     negative = match["sign"] == "-"
     if len(whole) + len(fraction) > MAX_DIGITS:

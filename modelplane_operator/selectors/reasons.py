@@ -5,6 +5,8 @@ side effects. The texts become part of conditions and of the answers of `modelpl
 by their closeness and shows the reason of the nearest one.
 """
 
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -120,15 +122,46 @@ def _find_failure(question: _Question, node: Expr) -> str | None:
         return f"{_quote(question, node)} is false"
     try:
         actual, needed = _format_actual(question, comparison.actual), _format_needed(question, comparison.needed)
+        in_unit, proposal = _propose_rounded(question, comparison)
     except EvaluationError:
         return f"{_quote(question, node)} is false"
-    return f"{_name_of(question, comparison.actual)} is {actual}, needs {comparison.sign}{needed}"
+    return f"{_name_of(question, comparison.actual)} is {actual}{in_unit}, needs {comparison.sign}{needed}{proposal}"
+
+
+def _propose_rounded(question: _Question, comparison: _Comparison) -> tuple[str, str]:
+    """Return the device's quantity in the unit of the required one, and a smaller requirement that it meets.
+
+    Both are empty unless it misses by little. GPUs publish less than their name says: an H100 of 80 GB has 79.6Gi.
+    """
+    nothing = "", ""
+    match comparison.needed:
+        case Call(function="quantity", args=(Literal(value=str(text)),)) if comparison.sign in _AT_LEAST:
+            written = _WITH_UNIT.fullmatch(text)
+        case _:
+            return nothing
+    if written is None:
+        return nothing
+    actual, needed = question.value(comparison.actual), question.value(comparison.needed)
+    if not isinstance(actual, Quantity) or not isinstance(needed, Quantity):
+        return nothing
+    in_unit = actual.as_float() / needed.as_float() * float(written[1])
+    if not _NEARLY <= actual.as_float() / needed.as_float() < 1 or in_unit < 1:
+        return nothing
+    unit = written[2]
+    published = "" if in_unit.is_integer() else f" ({math.floor(in_unit * 10) / 10:g}{unit})"
+    return published, f": write {math.floor(in_unit)}{unit}"
 
 
 _SIGNS = {"_==_": "", "_!=_": "anything but ", "_<_": "< ", "_<=_": "<= ", "_>_": "> ", "_>=_": ">= "}
 """Signs in messages, by operator."""
 _SWAPPED = {"_<_": "_>_", "_<=_": "_>=_", "_>_": "_<_", "_>=_": "_<=_"}
 """Operators with exchanged operands, for conditions such as `80 <= x`."""
+_AT_LEAST = frozenset({">= ", "> "})
+"""Signs of a required minimum."""
+_NEARLY = 0.9  # an L4 of 24 GB publishes 22.5Gi
+"""Fraction of a required quantity from which a smaller requirement is proposed."""
+_WITH_UNIT = re.compile(r"([1-9][0-9]*)([EPTGMK]i|[EPTGMk])")
+"""Quantity as users write it: a whole number and a unit."""
 _METHODS = {"isGreaterThan": "> ", "isLessThan": "< "}
 """Signs in messages, by method of a quantity or version."""
 

@@ -1,8 +1,14 @@
 """Explain errors of selectors and missing entries of devices, with hints what to write instead."""
 
+import re
+from typing import Final
+
 from modelplane_operator.selectors import functions as f
 from modelplane_operator.selectors import types as t
 from modelplane_operator.selectors.tree import Call, CompileError, Expr, Ident, Literal, Select
+
+LARGEST_IN_GI: Final = 4096
+"""Number from which a memory without a unit counts bytes."""
 
 
 def path_of(node: Expr) -> tuple[str, str, str] | None:
@@ -55,7 +61,7 @@ def explain_refusal(node: Call, name: str, types: list[t.Type], *, method: bool)
         return CompileError(
             f"{_OPERATORS.get(name, operator)} cannot be applied to {type_list}",
             node.at,
-            _operator_hint(operator, types),
+            _operator_hint(operator, types, node),
         )
     if all(o.method is not method for o in others):
         hint = f"write {others[0]}"
@@ -73,10 +79,26 @@ _INSTEAD_OF = {"<": "isLessThan", ">": "isGreaterThan", "<=": "compareTo", ">=":
 """Methods of quantities and versions that users need in place of an operator."""
 
 
-def _operator_hint(operator: str, types: list[t.Type]) -> str:
+def _write_quantity(literal: object) -> str:
+    """Return a quantity with the user's own literal, or with an example. A plain number most likely counts Gi."""
+    match literal:
+        case str() if re.fullmatch(r"[0-9]+(\.[0-9]+)?([EPTGMK]i|[EPTGMk])?", literal):
+            return f'quantity("{literal}")'
+        case int() if not isinstance(literal, bool) and literal > 0:
+            return f'quantity("{literal}{"Gi" if literal < LARGEST_IN_GI else ""}")'
+        case _:
+            return 'quantity("79Gi")'
+
+
+def _operator_hint(operator: str, types: list[t.Type], node: Call) -> str:
     """Return a hint for an operator with wrong types; empty if there is none."""
     first, second = types[0], types[-1]
-    for type_, example in ((t.QUANTITY, 'quantity("80Gi")'), (t.SEMVER, 'semver("9.0.0")')):
+    # The literals of the user: `80`, or that of `quantity("80Gi")`; of two, the one that something is compared with.
+    operands = [inner for item in node.args for inner in (item, *(item.args if isinstance(item, Call) else ()))]
+    literal = next((item.value for item in reversed(operands) if isinstance(item, Literal)), None)
+    is_version = isinstance(literal, str) and re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", literal)
+    version = f'semver("{literal if is_version else "9.0.0"}")'
+    for type_, example in ((t.QUANTITY, _write_quantity(literal)), (t.SEMVER, version)):
         if type_ not in (first, second):
             continue
         if operator in ("==", "!="):
@@ -99,7 +121,7 @@ def _operator_hint(operator: str, types: list[t.Type]) -> str:
 CONDITION_HINTS = {
     "string": "compare it with ==",
     "int": "compare it, such as with >= 1",
-    "Quantity": 'compare it, such as with .compareTo(quantity("80Gi")) >= 0',
+    "Quantity": 'compare it, such as with .compareTo(quantity("79Gi")) >= 0',
     "dyn": "compare it, such as with == true",
 }
 """Hints for values that are no conditions, by their type."""

@@ -119,6 +119,15 @@ def test_a_drain_keeps_what_has_no_other_place_and_says_so() -> None:
     assert (outcome.settled, outcome.removed) == (False, ())
 
 
+def test_a_plan_of_a_drain_advises_nobody_to_tolerate_it() -> None:
+    """The drain would move nothing then."""
+    before = running(deployment(replicas=3), cluster("berlin", nodes=2), cluster("oslo", nodes=1))
+    short = replace(before, deployments=(scale(before.deployments[0], 4),))
+    (outcome,) = forecast(short, with_drained(short, "oslo"), clusters=frozenset({"oslo"}))
+    assert outcome.waiting, "nothing is asked for that would help"
+    assert "olerate" not in str(outcome), outcome
+
+
 def test_two_deployments_do_not_both_take_the_last_node() -> None:
     one = deployment(name="one", uid="1")
     two = deployment(name="two", uid="2")
@@ -175,13 +184,13 @@ def test_hardware_is_counted_over_clusters_and_its_selector_finds_it() -> None:
 def test_why_says_of_a_paused_deployment_that_it_is_and_what_ends_that() -> None:
     paused = {"type": "Synced", "status": "False", "reason": "ReconcilePaused", "lastTransitionTime": EPOCH}
     subject = ModelDeployment.parse({**deployment().to_manifest(), "status": {"conditions": [paused]}})
-    assert "take the annotation crossplane.io/paused off" in explain(subject, (), hub(cluster("berlin"))).cause
+    assert "it is paused" in explain(subject, (), hub(cluster("berlin"))).cause
 
 
 def test_what_would_help_on_a_cluster_begins_with_no_name() -> None:
     """The first letter of a message is a capital: a cluster's name would be another one with it."""
     far = explain(deployment(engine(request(memory("200Gi")))), (), hub(cluster("berlin")))
-    assert far.help == ("On cluster berlin: `modelplane hardware` tells what may be asked for",)
+    assert far.help == ("List what exists: modelplane hardware",)
 
 
 @pytest.mark.parametrize(

@@ -232,9 +232,9 @@ def nodes(count: int, **more: Any) -> Manifest:
 
 
 def test_a_pool_of_a_class_that_is_not_there_is_warned_of() -> None:
-    (told,) = inference_cluster.judge(own(nodes(1)), None, {"a100"}, None).warnings
+    (told,) = inference_cluster.judge(own(nodes(1)), None, {"a100": None}, None).warnings
     assert told == "Pool default takes no replica until there is an InferenceClass h100"
-    assert inference_cluster.judge(own(nodes(1)), own(nodes(1)), {"a100"}, None).warnings == ()
+    assert inference_cluster.judge(own(nodes(1)), own(nodes(1)), {"a100": None}, None).warnings == ()
 
 
 def test_a_pool_that_shrinks_below_what_runs_there_is_warned_of() -> None:
@@ -244,19 +244,58 @@ def test_a_pool_that_shrinks_below_what_runs_there_is_warned_of() -> None:
         fleet.observe_replica(replica("berlin", index=index))
     info = fleet.info("berlin")
 
-    (less,) = inference_cluster.judge(own(nodes(1)), own(nodes(2)), {"h100"}, info).warnings
+    (less,) = inference_cluster.judge(own(nodes(1)), own(nodes(2)), {"h100": None}, info).warnings
     assert less.startswith("Pool default would have 1 node, and replicas take 2: ")
     other = {**nodes(2), "name": "other"}
-    (gone,) = inference_cluster.judge(own(other), own(nodes(2)), {"h100"}, info).warnings
+    (gone,) = inference_cluster.judge(own(other), own(nodes(2)), {"h100": None}, info).warnings
     assert gone.startswith("Pool default would be gone, and replicas take 2: ")
-    assert inference_cluster.judge(own(nodes(3)), own(nodes(2)), {"h100"}, info).warnings == ()
+    assert inference_cluster.judge(own(nodes(3)), own(nodes(2)), {"h100": None}, info).warnings == ()
 
 
 def test_a_pool_that_would_never_wake_is_warned_of() -> None:
     asleep = nodes(1, minNodeCount=0, maxNodeCount=4)
-    (told,) = inference_cluster.judge(own(asleep, source="EKS"), None, {"h100"}, None).warnings
+    told, _costs = inference_cluster.judge(own(asleep, source="EKS"), None, {"h100": None}, None).warnings
     assert told.startswith("Pool default may shrink to no node, and the autoscaler of EKS")
-    assert inference_cluster.judge(own(asleep, source="GKE"), None, {"h100"}, None).warnings == ()
+    (_costs,) = inference_cluster.judge(own(asleep, source="GKE"), None, {"h100": None}, None).warnings
+    assert "shrink" not in _costs
+
+
+def on_cloud(**provisioning: Any) -> dict[str, InferenceClass | None]:
+    manifest = a_class().to_manifest()
+    spec = {**manifest["spec"], "provisioning": provisioning}
+    return {"h100": InferenceClass.parse({**manifest, "spec": spec})}
+
+
+H100 = {"type": "nvidia-h100-80gb", "count": 8}
+P5 = on_cloud(provider="EKS", eks={"instanceType": "p5.48xlarge", "accelerator": H100})
+
+
+def test_a_cluster_that_a_cloud_is_to_create_says_what_it_costs() -> None:
+    (told,) = inference_cluster.judge(own(nodes(2), source="EKS"), None, P5, None).warnings
+    assert told == (
+        "Cluster berlin is created on EKS now and costs money until this InferenceCluster is deleted: its control "
+        "plane, network and system nodes, and pool default: 2 nodes of p5.48xlarge, each with 8 nvidia-h100-80gb"
+    )
+    other = on_cloud(provider="GKE", gke={"machineType": "a3-highgpu-8g", "accelerator": H100})
+    scaled = nodes(1, minNodeCount=1, maxNodeCount=4)
+    (told,) = inference_cluster.judge(own(scaled, source="GKE"), None, other, None).warnings
+    assert told.endswith("pool default: 1 to 4 nodes of a3-highgpu-8g, each with 8 nvidia-h100-80gb")
+
+
+def test_an_edit_says_which_nodes_it_adds_and_nothing_of_those_that_there_are() -> None:
+    before = own(nodes(2), source="EKS")
+    assert inference_cluster.judge(own(nodes(1), source="EKS"), before, P5, None).warnings == ()
+    assert inference_cluster.judge(before, before, P5, None).warnings == ()
+    (told,) = inference_cluster.judge(own(nodes(3), source="EKS"), before, P5, None).warnings
+    assert told.startswith("More nodes are created on EKS now and cost money while they exist: pool default: 3 nodes")
+
+
+@pytest.mark.parametrize("source", ["AKS", "Nebius", "Vultr"])
+def test_a_cloud_that_is_not_provisioned_says_so_and_what_to_do(source: str) -> None:
+    (told,) = inference_cluster.judge(own(nodes(2), source=source), None, P5, None).warnings
+    assert told.startswith(f"Clusters on {source} are not created by this operator yet, so cluster berlin will not")
+    assert told.endswith("modelplane register")
+    assert inference_cluster.judge(own(nodes(3), source=source), own(nodes(2), source=source), P5, None) == NOTHING
 
 
 def test_a_taint_that_moves_replicas_is_told_by_the_deployment_that_is_tried() -> None:

@@ -189,6 +189,20 @@ async def test_plans_of_clusters_and_of_several_deployments_are_the_operator_s_t
         assert json.loads(asked_for[1])["items"], asked_for
 
 
+async def test_a_manifest_without_a_namespace_is_planned_in_that_of_the_context(hub: Hub, tmp_path: Path) -> None:
+    config, manifest = hub.kubeconfig(tmp_path), json.loads(json.dumps(deployment(name="a", uid="").to_manifest()))
+    for metadata in ({"name": "a", "namespace": None}, {"name": "a"}):
+        text = yaml.safe_dump({**manifest, "metadata": metadata})
+        _, said = await modelplane(config, "plan", "-f", "-", "-o", "json", stdin=text)
+        assert [one["namespace"] for one in json.loads(said)["items"]] == [OWN.key.namespace], said
+
+
+async def test_a_file_without_a_deployment_is_refused_before_anybody_is_asked(hub: Hub, tmp_path: Path) -> None:
+    text = yaml.safe_dump({"kind": "ModelCache", "metadata": {"name": "a"}})
+    code, said = await modelplane(hub.kubeconfig(tmp_path), "plan", "-f", "-", stdin=text)
+    assert (code, "has no ModelDeployment" in said, hub.paths) == (2, True, [])
+
+
 async def test_an_operator_that_knows_no_clusters_in_questions_is_not_needed(hub: Hub, tmp_path: Path) -> None:
     """A hub of before would cut the fields off that it does not know."""
     hub.reads_fleet, hub.cut = True, ("drain", "without")

@@ -78,6 +78,43 @@ async def test_why_for_programs_is_json_of_a_schema_with_a_version(api: Api, ask
     assert (answer["name"], answer["desired"], answer["waiting"], answer["ready"]) == ("asked", 2, 1, False)
 
 
+SERVICE = {
+    "apiVersion": "modelplane.ai/v1alpha1",
+    "kind": "ModelService",
+    "metadata": {"name": "front", "namespace": "default"},
+    "spec": {"endpoints": [{"selector": {"matchLabels": {"modelplane.ai/deployment": "asked"}}}]},
+}
+INFERENCE = {
+    "apiVersion": "inference.devopstoolkit.ai/v1alpha1",
+    "kind": "LLMInference",
+    "metadata": {"name": "llm", "namespace": "default"},
+    "spec": {"model": "Qwen/Qwen3-8B", "gpu": 1, "placement": "Fleet"},
+}
+
+
+async def test_why_explains_services_and_inferences_by_their_deployments(api: Api, asked: Manifest) -> None:
+    for manifest in (SERVICE, INFERENCE):
+        await api.create(manifest)
+    for name in ("service/front", "ms/front", "modelservices.modelplane.ai/front", "front"):
+        code, said = await modelplane(api, "why", name)
+        first, second, third = said.splitlines()[:3]
+        assert (code, first) == (NO, "ModelService default/front is not Ready (NotReconciled)")
+        assert second.startswith("ModelDeployment asked: ")
+        assert third.startswith("What would help: ")
+    assert await modelplane(api, "why", "deployment/front") == (
+        ERROR,
+        "modelplane: there is no ModelDeployment default/front: kubectl get modeldeployments -n default lists those "
+        "that are there\n",
+    )
+    code, said = await modelplane(api, "why", "llminference/llm")
+    assert (code, said.splitlines()[0]) == (NO, "LLMInference default/llm is not Ready (NotReconciled)")
+    assert "starting (waiting for: the operator's first status)" in said.splitlines()[1].lower()
+    code, said = await modelplane(api, "why", "llmi/llm", "-o", "json")
+    assert (code, json.loads(said)["objectKind"]) == (NO, "LLMInference")
+    code, said = await modelplane(api, "why", "service/llm")
+    assert (code, "there is no ModelService default/llm" in said) == (ERROR, True)
+
+
 async def test_a_plan_of_a_file_is_told_and_nothing_is_written(api: Api, cluster: None) -> None:
     text = yaml.safe_dump(deployment("80Gi", replicas=1))
     code, said = await modelplane(api, "plan", "-f", "-", stdin=text)
@@ -103,9 +140,11 @@ async def test_hardware_and_fleet_are_tables(api: Api, cluster: None) -> None:
 
 async def test_what_is_not_there_or_out_of_reach_is_one_line_with_what_to_do(api: Api, tmp_path: Path) -> None:
     code, said = await modelplane(api, "why", "default/nobody")
-    assert (code, said.count("\n"), "kubectl get modeldeployments -n default" in said) == (ERROR, 1, True)
+    assert (code, said.count("\n"), "kubectl get modeldeployments,modelservices," in said) == (ERROR, 1, True)
+    assert "there is no ModelDeployment, ModelService or LLMInference default/nobody" in said
     for command in ("tree", "events", "logs"):
-        assert await modelplane(api, command, "default/nobody") == (code, said)
+        code, said = await modelplane(api, command, "default/nobody")
+        assert (code, said.count("\n"), "kubectl get modeldeployments -n default" in said) == (ERROR, 1, True)
     config = yaml.safe_load(api.server.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     away = tmp_path / "kubeconfig"
@@ -142,7 +181,7 @@ async def test_the_rest_of_the_commands_in_turn(api: Api, asked: Manifest, tmp_p
     assert (code, said.splitlines()[0].startswith("ModelDeployment default/asked")) == (YES, True)
     assert "1 without a place: modelplane why default/asked" in said
     code, said = await modelplane(api, "events", "default/asked")
-    assert (code, "Nothing was told of default/asked lately" in said) == (YES, True)
+    assert (code, "There are no Events of default/asked" in said) == (YES, True)
     code, said = await modelplane(api, "logs", "default/asked")
     assert (code, "has no replica: modelplane why default/asked" in said) == (NO, True)
     code, said = await modelplane(api, "top", "models", "-o", "json")
@@ -160,7 +199,7 @@ async def test_the_rest_of_the_commands_in_turn(api: Api, asked: Manifest, tmp_p
     assert (code, "berlin is empty." in said) == (YES, True)
     assert await api.kubectl("get", "inferencecluster", "berlin", taints) == "modelplane.ai/drain"
     code, said = await modelplane(api, "why", "default/asked")
-    assert (code, "Tolerate the taint modelplane.ai/drain:NoExecute" in said) == (NO, True)
+    assert (code, "On cluster berlin: add capacity elsewhere, or end the drain" in said) == (NO, True)
     code, _ = await modelplane(api, "drain", "berlin", "--undo")
     assert (code, await api.kubectl("get", "inferencecluster", "berlin", taints)) == (YES, "")
     code, said = await modelplane(api, "drain", "nowhere")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.objects import Key
 from modelplane_operator.api import KINDS, ModelReplica
 from modelplane_operator.ask.answers.discovery import Pool
 from modelplane_operator.ask.answers.documents import Explanation
@@ -17,6 +18,7 @@ from modelplane_operator.cli.answers import show_explanation
 from modelplane_operator.cli.bundle import HIDDEN, without_secrets, without_values
 from modelplane_operator.cli.draining import with_drain
 from modelplane_operator.cli.joining import check_component, check_services, check_version, manifests
+from modelplane_operator.cli.output import console, print_piece
 from modelplane_operator.cli.usage import usage_by_model
 from modelplane_operator.clusters.stack.charts import STACK
 from tests.support.builders import EPOCH, cluster, deployment, taint
@@ -53,6 +55,13 @@ def test_why_does_not_call_a_model_unready_that_answers_where_it_cannot_stay(
     assert capsys.readouterr().out.splitlines()[0] == "ml/m is Ready, and not where it should be"
     show_explanation(replace(told, reason="[bold]x[/]"), EPOCH)
     assert capsys.readouterr().out.splitlines()[0] == "ml/m is not Ready ([bold]x[/], for 0s)"
+
+
+def test_an_answer_keeps_its_lines_and_obeys_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    out = console()
+    for piece in ("a\n\nb", "\n", " [red]c :smile: \x1b[2J"):
+        print_piece(out, piece)
+    assert capsys.readouterr().out == "a\n\nb\n [red]c :smile: \N{REPLACEMENT CHARACTER}[2J"
 
 
 def test_a_bundle_has_no_values_that_may_be_secret() -> None:
@@ -301,12 +310,12 @@ def test_models_are_told_by_the_nodes_that_they_take() -> None:
 @pytest.mark.parametrize(
     ("part", "annotations", "says"),
     [
-        ("prometheus", None, "is not there"),
+        ("prometheus", None, "is not there: a ServingStack installs it"),
         ("cert-manager", None, "is not there, and no other part needs it"),
-        ("prometheus", ("monitoring", "mp-kube-prometheus-stack"), "a ServingStack has installed it"),
+        ("prometheus", ("monitoring", "mp-kube-prometheus-stack"), "is not there: a ServingStack installs it"),
         ("prometheus", ("obs", "kps"), "is there from Helm release obs/kps: a ServingStack leaves it alone"),
         ("cert-manager", ("cert", "cm"), "is there from Helm release cert/cm: a ServingStack leaves it alone"),
-        ("envoy-gateway", ("eg", "eg"), "is there from Helm release eg/eg: the one that a ServingStack installs confl"),
+        ("envoy-gateway", ("eg", "eg"), "is there from Helm release eg/eg: a ServingStack installs another one, which"),
     ],
 )
 def test_a_check_says_what_becomes_of_each_part(part: str, annotations: tuple[str, str] | None, says: str) -> None:
@@ -314,4 +323,16 @@ def test_a_check_says_what_becomes_of_each_part(part: str, annotations: tuple[st
     noted = zip(("meta.helm.sh/release-namespace", "meta.helm.sh/release-name"), annotations or (), strict=False)
     definition = {"metadata": {"name": chart.marker.name, "annotations": dict(noted)}}
 
-    assert check_component(chart, [definition] if annotations else [], []).says.startswith(says)
+    found = check_component(chart, [definition] if annotations else [], [])
+    assert found.says.startswith(says)
+    assert found.ok is (part != "envoy-gateway")
+
+
+@pytest.mark.parametrize("part", ["envoy-gateway", "prometheus", "leader-worker-set"])
+def test_a_check_says_that_a_release_of_another_stack_is_not_installed_again(part: str) -> None:
+    """As Helm's driver refuses it: `Helm release ... exists and is another owner's`."""
+    (chart,) = [one for one in STACK if one.name == part]
+    found = check_component(chart, [], [], {chart.release})
+    assert (found.ok, f"release {chart.release} is there from another ServingStack" in found.says) == (False, True)
+    assert f"helm uninstall {chart.release.name} -n {chart.release.namespace}" in found.remedy
+    assert check_component(chart, [], [], {Key("elsewhere", chart.release.name)}).ok

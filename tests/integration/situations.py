@@ -318,7 +318,7 @@ SITUATIONS: Mapping[str, Situation] = {
     ),
     "memory-as-number": Situation(
         asking('device.capacity["gpu.nvidia.com"].memory > 20'),
-        ("1:42: > cannot be applied to Quantity and int", 'write .isGreaterThan(quantity("80Gi"))'),
+        ("1:42: > cannot be applied to Quantity and int", 'write .isGreaterThan(quantity("20Gi"))'),
     ),
     "no-such-gpu": Situation(asking(MEMORY.format("200Gi")), ("memory is 80Gi, needs >= 200Gi", "modelplane hardware")),
     "too-many-devices": Situation(

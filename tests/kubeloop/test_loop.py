@@ -517,7 +517,7 @@ async def test_an_object_from_before_its_bounds_says_where_it_is_beyond_them_and
     status, reason, message = world.synced(live)
     assert (status, reason) == ("False", "ReconcileError")
     assert message.startswith("Nothing is changed until the object keeps to the bounds of its kind: ")
-    assert "spec.huggingFace.authSecret.name: String should match pattern" in message
+    assert ": field spec.huggingFace.authSecret.name: String should match pattern" in message
     assert "spec.clusterSelector.matchLabels: Map should have at most 32 items" in message
     assert world.writes == ["replace_status modelcaches.modelplane.ai"], "nothing new is made for it"
     assert {one["type"]: one["status"] for one in live["status"]["conditions"]}["Ready"] == "True", "as it is planned"

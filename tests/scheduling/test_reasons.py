@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 
+from modelplane_operator.api import labels
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment, ReplicasScheduled
@@ -370,6 +371,36 @@ def test_the_nearest_device_is_one_of_the_domain_that_is_asked_for(selector: str
     assert prose.reason(refusal.reason) == f"engine main: pool p: request gpu: device gpu: {why}"
 
 
+def test_a_cluster_that_is_not_ready_is_no_nearer_than_one_that_is() -> None:
+    broken = b.cluster("a", b.pool("p", b.gpu("80Gi")), ready=False)
+    clusters = [broken, b.cluster("good", b.pool("p", b.gpu("24Gi")))]
+    for order in (clusters, clusters[::-1]):
+        [refusal] = decide(b.deployment(), order).refusals
+        assert (refusal.clusters, refusal.nearest) == (2, "good")
+
+
+def test_replicas_that_have_no_other_place_are_told_with_their_cluster_and_what_forces_them() -> None:
+    drained = [b.taint("maintenance", effect="NoExecute")]
+    running = [b.replica("a"), b.replica("b")]
+    clusters = [b.cluster("a", taints=drained, nodes=1), b.cluster("b", terminating=True, nodes=1)]
+
+    assert prose.describe_blocked(decide(b.deployment(replicas=2), clusters, *running)) == (
+        "cluster b is being deleted, but 1 replica fits nowhere else, and 1 other on further clusters: add capacity, "
+        "or force it: kubectl annotate ic b modelplane.ai/force-drain=true"
+    )
+    assert prose.describe_blocked(decide(b.deployment(), clusters[:1], running[0])) == (
+        "cluster a is being drained (taint maintenance:NoExecute), but 1 replica fits nowhere else: add capacity, "
+        "or force it: kubectl annotate ic a modelplane.ai/force-drain=true"
+    )
+
+
+def test_nobody_is_advised_to_tolerate_a_drain() -> None:
+    [refusal] = decide(b.deployment(), [b.cluster("a", taints=[b.taint(labels.DRAIN, effect="NoExecute")])]).refusals
+
+    assert prose.reason(refusal.reason) == "it is being drained"
+    assert prose.remedy(refusal.reason) == "add capacity elsewhere, or end the drain"
+
+
 def test_a_cluster_that_does_not_answer_says_so() -> None:
     fleet = FleetModel()
     fleet.observe_cluster(b.cluster("a"), unreachable_since=NOW)
@@ -416,7 +447,8 @@ def test_what_is_left_as_it_was_is_told_with_the_reason() -> None:
     decision = decide(b.deployment(b.engine(copies=3)), [b.cluster("a")], b.replica("a"))
 
     assert prose.summary(decision) == (
-        "0 of 1 replica placed, 1 left as before; 1 cluster checked: 1 with too small pools for engine main; "
+        "1 replica keeps running the previous spec; the new one fits no cluster; "
+        "1 cluster checked: 1 with too small pools for engine main; "
         "nearest: a: engine main needs 3 nodes of one pool, default has 2 in all "
         "(no waiting helps: a larger pool, or an engine of fewer nodes)"
     )

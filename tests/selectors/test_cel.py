@@ -67,7 +67,10 @@ def refusal(text: str) -> str:
         (f'{_MEMORY} == "80Gi"', 'compare it with quantity("80Gi")'),
         (f'{_MEMORY}.add("1") == quantity("2")', "it is Quantity.add(Quantity) or Quantity.add(int)"),
         (f'{_MEMORY} + quantity("1") == quantity("2")', "write .add(...)"),
-        ('semver("1.0.0") < semver("2.0.0")', 'write .isLessThan(semver("9.0.0"))'),
+        ('semver("1.0.0") < semver("2.0.0")', 'write .isLessThan(semver("2.0.0"))'),
+        (f"{_MEMORY} > 40", 'Quantity and int; write .isGreaterThan(quantity("40Gi"))'),
+        (f"{_MEMORY} >= 85899345920", 'write .compareTo(quantity("85899345920")) >= 0'),
+        (f'{_MEMORY} > "many"', 'write .isGreaterThan(quantity("79Gi"))'),
         ('1 == "1"', "1:3: == cannot be applied to int and string; numbers and truth values stand without quotes"),
         ("1 == 1.0", "1:3: == cannot be applied to int and double; write both numbers in the same way"),
         (f"isGreaterThan({_MEMORY}, quantity('1'))", "1:1: isGreaterThan() is a method; write Quantity.isGreaterThan("),
@@ -90,6 +93,25 @@ def refusal(text: str) -> str:
 )  # fmt: skip
 def test_a_selector_that_cannot_work_is_refused_with_the_place_and_what_to_write(text: str, told: str) -> None:
     assert told in refusal(text)
+
+
+@pytest.mark.parametrize(
+    ("published", "condition", "told"),
+    [
+        ("81559Mi", 'compareTo(quantity("80Gi")) >= 0', "memory is 81559Mi (79.6Gi), needs >= 80Gi: write 79Gi"),
+        ("23034Mi", 'isGreaterThan(quantity("24Gi"))', "memory is 23034Mi (22.4Gi), needs > 24Gi: write 22Gi"),
+        ("80Gi", 'compareTo(quantity("81Gi")) >= 0', "memory is 80Gi, needs >= 81Gi: write 80Gi"),
+        ("81559Mi", 'compareTo(quantity("86G")) >= 0', "memory is 81559Mi (85.5G), needs >= 86G: write 85G"),
+        ("81559Mi", 'compareTo(quantity("141Gi")) >= 0', "memory is 81559Mi, needs >= 141Gi"),
+        ("81559Mi", 'isLessThan(quantity("79Gi"))', "memory is 81559Mi, needs < 79Gi"),
+        ("79", 'compareTo(quantity("80")) >= 0', "memory is 79, needs >= 80"),
+    ],
+)
+def test_a_memory_that_is_missed_by_little_is_proposed_in_the_user_s_unit(
+    published: str, condition: str, told: str
+) -> None:
+    device = Device.of("g", capacity={"memory": published})
+    assert cel.evaluate(cel.compile(f'device.capacity["g"].memory.{condition}'), device).reason == told
 
 
 @pytest.mark.parametrize(

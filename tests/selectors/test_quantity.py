@@ -43,7 +43,7 @@ def test_a_quantity_is_printed_with_the_largest_suffix_that_leaves_no_fraction(w
 @pytest.mark.parametrize(
     ("written", "complaint"),
     [
-        ("", "is not a quantity: write a number with a suffix, such as 80Gi or 1.5k"),
+        ("", "is not a quantity: write a number with a suffix, such as 79Gi or 1.5k"),
         ("Mi", "write a number"),
         ("+", "write a number"),
         ("80GB", "GB is none of the suffixes"),

@@ -14,7 +14,7 @@ from modelplane_operator.scheduling.decision import tally
 from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.requirement import Requirement
-from modelplane_operator.scheduling.survey import Fit, Survey, answer
+from modelplane_operator.scheduling.survey import Fit, Survey, answer, refuse
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PlainFleet:
         infos = [self.info(cluster.name) for cluster in self.clusters if cluster.name not in apart]
         asked = [(info, answer(requirement, info)) for info in infos if info is not None]
         fitting = [(found.usage, info.cluster.name, info) for info, found in asked if isinstance(found, Fit)]
-        refused = [(info.cluster.name, found) for info, found in asked if not isinstance(found, Fit)]
+        refused = [refuse(info, found) for info, found in asked if not isinstance(found, Fit)]
         return Survey(
             candidates=tuple(info for *_, info in sorted(fitting, key=lambda row: row[:2]))[:limit],
             fitting=len(fitting),

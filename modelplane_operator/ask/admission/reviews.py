@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from kubeloop.loop import Clients, Controller
-from kubeloop.reading import list_children
+from kubeloop.objects import Key
+from kubeloop.reading import find, list_children
 from kubeloop.resource import of
 from kubeloop.types import ResourceType
 from kubeloop.verdict import NOTHING, Verdict
@@ -38,7 +42,7 @@ timeout."""
 WAITING: Final = 4  # of 16 concurrent reviews; others warn without waiting
 """Number of reviews of ModelServices that may wait at a time."""
 BUSY: Final = Verdict(
-    warnings=("These selectors take long to try on the whole fleet: what the scheduler decides is told in conditions",)
+    warnings=("These selectors take too long to try on the whole fleet: conditions will have the scheduler's decision",)
 )
 """Verdict while another review evaluates slow selectors."""
 
@@ -54,9 +58,13 @@ def of_kinds(
         return admission.inference_class.judge(new, old, observed.users)
 
     async def of_cluster(new: InferenceCluster, old: InferenceCluster | None, clients: Clients) -> Verdict:
-        classes = clients.hub.find(of(InferenceClass))
-        class_names = {key.name for key in classes.keys()} if classes else set[str]()  # noqa: SIM118 - an informer is no dict
-        return admission.inference_cluster.judge(new, old, class_names, fleet.model.info(new.metadata.name))
+        by_name: dict[str, InferenceClass | None] = {}
+        for name in sorted({pool.class_name for pool in new.spec.node_pools}):
+            if (manifest := find(clients.hub, of(InferenceClass), Key("", name))) is not None:
+                by_name[name] = None
+                with suppress(ValidationError):
+                    by_name[name] = InferenceClass.parse(manifest)
+        return admission.inference_cluster.judge(new, old, by_name, fleet.model.info(new.metadata.name))
 
     async def of_cache(new: ModelCache, old: ModelCache | None, _: Clients) -> Verdict:
         return admission.model_cache.judge(new, old, (cluster.metadata.labels for cluster in fleet.clusters.values()))

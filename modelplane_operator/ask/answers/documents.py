@@ -108,6 +108,40 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
+class NeededObject:
+    """An object that a ModelService or an LLMInference needs."""
+
+    object_kind: str
+    name: str
+    ready: bool
+    says: str
+    """Message of its Ready condition while that is not True."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectExplanation:
+    """The answer of `why` about a ModelService or an LLMInference."""
+
+    object_kind: str
+    namespace: str
+    name: str
+    ready: bool
+    """True if its Ready condition is True."""
+    reason: str
+    """Reason of the Ready condition."""
+    since: datetime | None
+    """Time of the last transition of the Ready condition."""
+    cause: str
+    """Message of the Ready condition, and the cause of the first object that keeps it from being Ready."""
+    help: tuple[str, ...]
+    """Changes that would help, the most likely first."""
+    url: str
+    """Address; "" before it has one."""
+    parts: tuple[NeededObject, ...]
+    """Objects that it needs."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeavingReplica:
     """A replica that would leave its cluster or change."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from kubeloop.words import count_of
-from modelplane_operator.api import InferenceCluster
+from modelplane_operator.api import InferenceCluster, labels
 from modelplane_operator.ask.answers.snapshot import Snapshot, observe
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
@@ -81,7 +81,8 @@ def _edit_request(
     requirement = request.requirement
     for name, cause in reasons:
         match cause:
-            case Tainted(key, value, effect):
+            # A drain is to empty the cluster: nobody should tolerate it.
+            case Tainted(key, value, effect) if key != labels.DRAIN:
                 toleration = Toleration(key, not value, value, effect)
                 edited = replace(requirement, tolerations=(*requirement.tolerations, toleration))
                 yield f"tolerate the taint {key}:{effect}, which {name} carries", replace(request, requirement=edited)

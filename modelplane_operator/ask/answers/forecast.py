@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from kubeloop.objects import Key
 from kubeloop.words import sentence
-from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica, labels
 from modelplane_operator.api.inference_cluster import Taint
 from modelplane_operator.ask.answers.documents import DeploymentOutcome, LeavingReplica
 from modelplane_operator.ask.answers.fixes import fixes
@@ -21,7 +21,7 @@ from modelplane_operator.scheduling.placement import charges, read
 from modelplane_operator.scheduling.prose import describe_leaving, reason_to_move, summary
 from modelplane_operator.scheduling.requirement import NoCache
 
-DRAINED = Taint(key="modelplane.ai/drain", effect="NoExecute")
+DRAINED = Taint(key=labels.DRAIN, effect="NoExecute")
 """Taint of a drained cluster: replicas that do not tolerate it move to others."""
 
 

@@ -11,6 +11,7 @@ from modelplane_operator.api import ModelReplica, labels
 from modelplane_operator.api.model_deployment import Progressing
 from modelplane_operator.api.remedies import remedy as remedy_of
 from modelplane_operator.ask.answers.snapshot import Snapshot, ready
+from modelplane_operator.ask.answers.why import STARTING
 from modelplane_operator.scheduling.placement import charges, read
 
 
@@ -148,7 +149,7 @@ def clusters(snapshot: Snapshot) -> tuple[ClusterSummary, ...]:
             else ()
         )
         good = is_good(state)
-        message = ": ".join(filter(None, (state.reason, state.message))) if state else "not looked at yet"
+        message = ": ".join(filter(None, (state.reason, state.message))) if state else STARTING
         summaries.append(
             ClusterSummary(
                 name=name,
@@ -203,7 +204,7 @@ def models(snapshot: Snapshot) -> tuple[ModelSummary, ...]:
                 name=key.name,
                 ready=is_good(state),
                 reason=state.reason if state else "NotReconciled",
-                says=(state.message or state.reason) if state else "not looked at yet",
+                says=(state.message or state.reason) if state else STARTING,
                 since=state.last_transition_time if state else None,
                 running=sum(is_good(ready(item.conditions)) for item in owned),
                 replicas=len(owned),

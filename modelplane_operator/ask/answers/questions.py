@@ -129,7 +129,7 @@ def parse_question(manifest: Manifest) -> Question:
         spec = QuestionSpec.model_validate(manifest.get("spec"))
     except ValidationError as error:
         first = error.errors()[0]
-        raise QuestionError(f"spec.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise QuestionError(f"Field spec.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     if spec.ask == "Why" and not spec.model_deployment:
         raise QuestionError("say of which ModelDeployment, in spec.modelDeployment")
     if spec.ask != "Plan":
@@ -202,7 +202,7 @@ def answer(
         explanation = explain(_find_deployment(question, snapshot), services, snapshot)
         return QuestionAnswer(document("Why", explanation), sentence(explanation.cause, *explanation.help))
     outcomes = _hide_others(_plan(question, snapshot), question.keys, allowed_namespaces)
-    messages = [f"{outcome.namespace}/{outcome.name}: {outcome.decision}" for outcome in outcomes.items]
+    messages = [f"ModelDeployment {item.namespace}/{item.name}: {item.decision}" for item in outcomes.items]
     messages += [str(outcomes.others)] if outcomes.others else []
     return QuestionAnswer(document("Plan", outcomes), sentence(*messages) if messages else "Nothing would change.")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kubeloop.condition_types import Condition, Synced
 from kubeloop.words import sentence
-from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica, ModelService, labels
+from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelReplica, ModelService, labels
+from modelplane_operator.api.model_deployment import PodTemplateAllowed
 from modelplane_operator.api.remedies import remedy as remedy_of
 from modelplane_operator.ask.answers.clusters import every_cluster
 from modelplane_operator.ask.answers.documents import Explanation, Miss, ReplicaState, Route
@@ -15,7 +16,11 @@ from modelplane_operator.ask.answers.snapshot import Snapshot, ready
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.placement import charges, read
 from modelplane_operator.scheduling.prose import group, reason_to_move, remedy, summary
-from modelplane_operator.scheduling.prose import reason as told
+from modelplane_operator.scheduling.prose import reason as describe_reason
+from modelplane_operator.scheduling.reasons import NoMatch
+
+STARTING = "starting (waiting for: the operator's first status)"
+"""State of an object without conditions."""
 
 
 def explain(
@@ -35,14 +40,15 @@ def explain(
     )
     state = ready(deployment.conditions)
     suggestions = fixes(request, decision, fleet, snapshot)
+    specials = [*_describe_specials(deployment)]
     return Explanation(
         namespace=deployment.key.namespace,
         name=deployment.key.name,
-        ready=_is_ready(deployment.conditions) and decision.is_complete,
+        ready=is_ready(deployment.conditions) and decision.is_complete,
         reason=state.reason if state else "NotReconciled",
         since=state.last_transition_time if state else None,
-        cause=sentence(_find_cause(decision, state), _pause_hint(deployment.conditions)),
-        help=_advise(decision, suggestions, owned, state),
+        cause=sentence(_find_cause(decision, state), *(text for text, _ in specials)),
+        help=(*filter(None, (change for _, change in specials)), *_advise(decision, suggestions, owned, state)),
         desired=decision.desired,
         replicas=tuple(_replica_state(replica, snapshot.cluster.get(replica.spec.cluster_name)) for replica in owned),
         waiting=decision.missing,
@@ -50,7 +56,7 @@ def explain(
         misses=()
         if decision.is_complete
         else tuple(
-            Miss(group(refusal), refusal.nearest, told(refusal.reason), remedy(refusal.reason))
+            Miss(group(refusal), refusal.nearest, describe_reason(refusal.reason), remedy(refusal.reason))
             for refusal in decision.refusals
         ),
         routes=tuple(_find_routes(deployment, owned, services)),
@@ -64,16 +70,33 @@ def _find_cause(decision: Decision, state: Condition | None) -> str:
     if not decision.is_complete:
         return sentence(summary(decision))
     if state is None:
-        return "The operator has not looked at it yet: see whether it runs in modelplane-system"
+        return f"{STARTING}. If that lasts, see whether the operator runs: kubectl get pods -n modelplane-system"
     return state.message or state.reason
 
 
-def _pause_hint(conditions: Sequence[Condition]) -> str:
-    """Return how to end a pause; "" if the deployment is not paused."""
-    synced = next((item for item in conditions if item.type == Synced.__name__), None)
-    if synced is None or synced.reason != Synced.RECONCILE_PAUSED.reason:
-        return ""
-    return f"it is paused: take the annotation {labels.PAUSED} off, and what was changed since is done"
+def describe_pause(item: ModelDeployment | ModelService | LLMInference) -> tuple[str, str]:
+    """Return that an object is paused, and the command that ends it; two empty texts if it is not paused."""
+    synced = next((condition for condition in item.conditions if condition.type == Synced.__name__), None)
+    is_paused = synced is not None and synced.reason == Synced.RECONCILE_PAUSED.reason
+    if not is_paused and item.metadata.annotations.get(labels.PAUSED) != "true":
+        return "", ""
+    kind, (namespace, name) = item.definition.kind.lower(), item.key
+    return (
+        "it is paused, so the operator changes nothing of it",
+        f"Resume it: kubectl annotate {kind} {name} -n {namespace} {labels.PAUSED}-",
+    )
+
+
+def _describe_specials(deployment: ModelDeployment) -> Iterator[tuple[str, str]]:
+    """Yield what is particular about a deployment whether it is Ready or not, each with what changes it."""
+    yield describe_pause(deployment)
+    (namespace, name), replicas = deployment.key, deployment.spec.replicas
+    if not replicas:
+        scale = f"kubectl scale modeldeployment {name} -n {namespace} --replicas=1"
+        yield "it is scaled to zero, so no replica runs", f"Start it: {scale}"
+    for item in deployment.conditions:
+        if item.type == PodTemplateAllowed.__name__ and item.status == "False":
+            yield item.message or "", remedy_of("ModelDeployment", item)
 
 
 def _advise(
@@ -84,8 +107,9 @@ def _advise(
         return tuple(sentence(str(fix)) for fix in tried)
     if not decision.is_complete:
         moving = (f"for replica {item.replica.key.name}: {reason_to_move(item.reason)}" for item in decision.blocked)
+        # What to ask for instead is the user's to change, and everything else is something of the cluster.
         advice = (
-            f"on cluster {item.nearest}: {remedy_text}"
+            remedy_text if isinstance(item.reason, NoMatch) else f"on cluster {item.nearest}: {remedy_text}"
             for item in decision.refusals
             if (remedy_text := remedy(item.reason))
         )
@@ -102,17 +126,17 @@ def _advise(
     return (own_remedy,) if own_remedy else ()
 
 
-def _is_ready(conditions: Sequence[Condition]) -> bool:
+def is_ready(conditions: Sequence[Condition]) -> bool:
     """True if the Ready condition is True."""
     state = ready(conditions)
     return state is not None and state.status == "True"
 
 
-def _ready_message(conditions: Sequence[Condition]) -> str:
+def ready_message(conditions: Sequence[Condition]) -> str:
     """Return why an object is not Ready; "" if it is."""
     state = ready(conditions)
     if state is None:
-        return "not looked at yet"
+        return STARTING
     return "" if state.status == "True" else state.message or state.reason
 
 
@@ -125,10 +149,10 @@ def _cluster_problem(cluster: InferenceCluster | None) -> str:
         return "its cluster is gone"
     if cluster.metadata.deletion_timestamp is not None:
         return "its cluster is being deleted"
-    if _is_ready(cluster.conditions):
+    if is_ready(cluster.conditions):
         return ""
     state = ready(cluster.conditions)
-    return f"its cluster is not Ready ({state.reason})" if state else "nothing is known of its cluster yet"
+    return f"its cluster is not Ready ({state.reason})" if state else f"its cluster is {STARTING}"
 
 
 def _replica_state(replica: ModelReplica, cluster: InferenceCluster | None) -> ReplicaState:
@@ -139,36 +163,43 @@ def _replica_state(replica: ModelReplica, cluster: InferenceCluster | None) -> R
         name=replica.metadata.name,
         cluster=replica.spec.cluster_name,
         pool="+".join(pools),
-        ready=_is_ready(replica.conditions),
-        says=sentence(_ready_message(replica.conditions), _cluster_problem(cluster)),
+        ready=is_ready(replica.conditions),
+        says=sentence(ready_message(replica.conditions), _cluster_problem(cluster)),
         since=state.last_transition_time if state else None,
+    )
+
+
+def selects(service: ModelService, deployment: ModelDeployment, replicas: Sequence[ModelReplica]) -> bool:
+    """True if a service selects the labels of the deployment's replicas, or those that a new one would have."""
+    template = deployment.spec.template
+    template_labels = (template.metadata.labels if template and template.metadata else None) or {}
+    carried = [replica.metadata.labels for replica in replicas] or [
+        {labels.DEPLOYMENT: deployment.key.name, **template_labels}
+    ]
+    selectors = [entry.selector.match_labels for entry in service.spec.endpoints]
+    return service.key.namespace == deployment.key.namespace and any(
+        selector.items() <= candidate.items() for selector in selectors for candidate in carried
     )
 
 
 def _find_routes(
     deployment: ModelDeployment, replicas: Sequence[ModelReplica], services: Iterable[ModelService]
 ) -> Iterable[Route]:
-    """Yield the services that select the replicas' labels, or would select those of a new replica."""
-    template = deployment.spec.template
-    template_labels = (template.metadata.labels if template and template.metadata else None) or {}
-    replica_labels = [replica.metadata.labels for replica in replicas] or [
-        {labels.DEPLOYMENT: deployment.key.name, **template_labels}
-    ]
+    """Yield the services that lead to the replicas, or would lead to a new one."""
     for service in services:
-        if service.key.namespace != deployment.key.namespace:
-            continue
-        selects = [entry.selector.match_labels for entry in service.spec.endpoints]
-        if any(
-            match_labels.items() <= carried_labels.items()
-            for match_labels in selects
-            for carried_labels in replica_labels
-        ):
-            address = (service.status.address if service.status else None) or ""
+        if selects(service, deployment, replicas):
             state = ready(service.conditions)
             yield Route(
                 service.key.name,
-                address,
-                _is_ready(service.conditions),
-                _ready_message(service.conditions),
+                (service.status.address if service.status else None) or "",
+                is_ready(service.conditions),
+                sentence(ready_message(service.conditions), *describe_missing_routes(service)),
                 remedy_of("ModelService", state) if state else "",
             )
+
+
+def describe_missing_routes(service: ModelService) -> Iterator[str]:
+    """Yield a clause for each route of the model's API that the service does not carry."""
+    for route in service.status.routes if service.status else ():
+        if not route.carried:
+            yield f"requests to {route.path} do not reach the engines{f': {route.message}' if route.message else ''}"

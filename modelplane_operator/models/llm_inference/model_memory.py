@@ -52,7 +52,7 @@ def memory_need(inference: LLMInference) -> MemoryRequirement | None:
     spec = inference.spec
     if spec.memory:
         total = int(spec.memory.removesuffix("Gi"))
-        return MemoryRequirement(math.ceil(total / spec.gpu), "Said", f"spec.memory says {spec.memory}")
+        return MemoryRequirement(math.ceil(total / spec.gpu), "Said", f"field spec.memory says {spec.memory}")
     if (weights := WEIGHTS.get(spec.model)) is not None:
         return MemoryRequirement(
             _memory_per_gpu(weights, spec.gpu), "KnownModel", f"Model {spec.model} has weights of {weights:g} GB"

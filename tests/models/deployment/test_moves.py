@@ -159,8 +159,8 @@ def test_what_has_no_place_elsewhere_goes_on_serving_and_it_is_said(left: Manife
 
     said = progressing(hub)
     assert (said.status, said.reason) == ("False", "NoOtherPlace")
-    assert "on cluster a" in (said.message or "")
-    assert "annotate InferenceCluster a with modelplane.ai/force-drain=true" in (said.message or "")
+    assert (said.message or "").startswith("Cluster a is being d")
+    assert "or force it: kubectl annotate ic a modelplane.ai/force-drain=true" in (said.message or "")
 
 
 @pytest.mark.parametrize("left", LEFT.values(), ids=LEFT)

@@ -1,13 +1,15 @@
-"""Review an InferenceCluster: missing InferenceClasses, and pools that are too small for their replicas."""
+"""Review an InferenceCluster: missing InferenceClasses, pools too small for their replicas, and what a cloud costs."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator, Mapping
 
 from kubeloop.verdict import Verdict
 from kubeloop.words import count_of, sentence
+from modelplane_operator.api.inference_class import EKSNode, GKENode, InferenceClass, Provisioning
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.node_pool import NodePool
+from modelplane_operator.clouds.render import INFRASTRUCTURE
 from modelplane_operator.clusters.cluster.plan.node_pools import declared_nodes
 from modelplane_operator.scheduling.ledger import ClusterInfo
 
@@ -16,11 +18,15 @@ WAKES = frozenset({"GKE"})
 
 
 def judge(
-    new: InferenceCluster, old: InferenceCluster | None, classes: Container[str], info: ClusterInfo | None
+    new: InferenceCluster,
+    old: InferenceCluster | None,
+    classes: Mapping[str, InferenceClass | None],
+    info: ClusterInfo | None,
 ) -> Verdict:
     """Return the verdict.
 
-    `classes` are the existing InferenceClasses; `info` is the scheduler's view of the cluster.
+    `classes` are the existing InferenceClasses by name, None for unreadable ones; `info` is the scheduler's view of the
+    cluster.
     """
     old_pools = {pool.name: pool for pool in old.spec.node_pools} if old else dict[str, NodePool]()
     edited = [pool for pool in new.spec.node_pools if old_pools.get(pool.name) != pool]
@@ -37,7 +43,57 @@ def judge(
         for pool in edited
         if pool.max_node_count and pool.min_node_count == 0 and source not in WAKES
     )
+    if source != "Existing":
+        messages += _describe_cloud(new, old_pools if old else None, edited, classes)
     return Verdict(warnings=tuple(map(sentence, messages)))
+
+
+def _describe_cloud(
+    new: InferenceCluster,
+    old_pools: Mapping[str, NodePool] | None,
+    edited: list[NodePool],
+    classes: Mapping[str, InferenceClass | None],
+) -> Iterator[str]:
+    """Yield what the operator creates on the cloud and that it costs money, or that it cannot create it."""
+    name, source = new.metadata.name, new.spec.cluster.source
+    if source not in INFRASTRUCTURE:
+        if old_pools is None:
+            yield (
+                f"clusters on {source} are not created by this operator yet, so cluster {name} will not become Ready: "
+                f"create it at {source} yourself, and add it with source Existing: modelplane register"
+            )
+        return
+    machines = [
+        _describe_machines(pool, source, classes.get(pool.class_name))
+        for pool in edited
+        if old_pools is None
+        or pool.name not in old_pools
+        or declared_nodes(pool) > declared_nodes(old_pools[pool.name])
+    ]
+    if old_pools is None:
+        yield (
+            f"cluster {name} is created on {source} now and costs money until this InferenceCluster is deleted: its "
+            f"control plane, network and system nodes, and {'; '.join(machines) or 'no GPU nodes'}"
+        )
+    elif machines:
+        yield f"more nodes are created on {source} now and cost money while they exist: {'; '.join(machines)}"
+
+
+def _describe_machines(pool: NodePool, source: str, inference_class: InferenceClass | None) -> str:
+    """Return the number of a pool's nodes and, as far as its class says, what each of them is."""
+    nodes = count_of(pool.node_count, "node")
+    if pool.max_node_count:
+        least = 1 if pool.min_node_count is None else pool.min_node_count
+        nodes = f"{least} to {count_of(pool.max_node_count, 'node')}"
+    provisioning = inference_class.spec.provisioning if inference_class else None
+    match source, provisioning:
+        case "EKS", Provisioning(eks=EKSNode(instance_type=machine, accelerator=accelerator)):
+            pass
+        case "GKE", Provisioning(gke=GKENode(machine_type=machine, accelerator=accelerator)):
+            pass
+        case _:
+            return f"pool {pool.name}: {nodes} of InferenceClass {pool.class_name}"
+    return f"pool {pool.name}: {nodes} of {machine}, each with {accelerator.count} {accelerator.type}"
 
 
 def _check_sizes(new: InferenceCluster, old_pools: dict[str, NodePool], info: ClusterInfo) -> Iterator[str]:
