@@ -1,30 +1,40 @@
-"""More broken situations: mistakes in pods, routes, LLMInferences and clusters, each with what has to be said of it."""
+"""More broken situations: mistakes in requests, pods, routes, LLMInferences and clusters, and in what is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.integration.harness import SYSTEM
-from tests.integration.kinds import cache, cluster, deployment, endpoint, engine, gpus, pod, secret, service
+from tests.integration.kinds import (
+    ADA,
+    HOPPER,
+    cache,
+    cluster,
+    deployment,
+    endpoint,
+    engine,
+    gpus,
+    pod,
+    secret,
+    service,
+)
 from tests.integration.situations import (
-    CACHE,
     CLUSTER,
     ENDPOINT,
     INFERENCE,
+    MEMORY,
     SERVICE,
     Make,
     Situation,
     asking,
     cached,
-    env,
+    guarded,
     inference,
     kubeconfig,
     leading,
     of,
     registered,
     running,
-    spec_of,
 )
 from tests.support.manifests import Manifest
 
@@ -32,11 +42,6 @@ from tests.support.manifests import Manifest
 def contained(**more: Any) -> Make:
     """A deployment whose container has more."""
     return running(container=more)
-
-
-def mounting(**volume: Any) -> Make:
-    """A deployment whose pods mount a volume."""
-    return spec_of(volumes=[{"name": "data", **volume}])
 
 
 def with_args(*args: str, **settings: Any) -> Make:
@@ -74,142 +79,249 @@ def conflicting(space: str, name: str) -> Sequence[Manifest]:
     ]
 
 
-def split_without_phases(space: str, name: str) -> Sequence[Manifest]:
-    return [deployment(space, name, serving={"mode": "PrefillDecode"})]
+def with_two_lines(space: str, name: str) -> Sequence[Manifest]:
+    """An endpoint with credentials that no header can carry."""
+    credentials = {"secretRef": {"name": name, "key": "token"}}
+    return [
+        secret(space, name, token="two\nlines"),  # noqa: S106 - what is wrong with it
+        endpoint(space, name, "https://inference.example.com", credentials=credentials),
+    ]
 
 
-def without_container(space: str, name: str) -> Sequence[Manifest]:
-    template = pod()
-    template["spec"]["containers"][0]["name"] = "vllm"
-    return [deployment(space, name, engines=[engine(template=template)])]
+def of_cloud(origin: Mapping[str, Any]) -> Make:
+    """A cluster that a cloud would create."""
 
-
-def without_pod(space: str, name: str) -> Sequence[Manifest]:
-    return [deployment(space, name, engines=[{"name": "vllm", "members": [{"nodeSelector": gpus()}]}])]
-
-
-def of_cloud(source: str, **block: Any) -> Make:
     def make(_: str, name: str) -> Sequence[Manifest]:
-        made = cluster(name, {"h100": "h100"})
-        origin = {"source": source, source.lower(): {"region": "eu-west-1", **block}}
-        return [{**made, "spec": {**made["spec"], "cluster": origin}}]
+        registered = cluster(name, {"h100": "h100"})
+        return [{**registered, "spec": {**registered["spec"], "cluster": origin}}]
 
     return make
 
 
-def named(**manifest: Any) -> Mapping[str, Any]:
-    return manifest
-
-
-ALL: Mapping[str, Situation] = {
+MORE: Mapping[str, Situation] = {
     # No place ---
-    "zero": Situation(lambda space, name: [deployment(space, name, replicas=0)], ()),
-    "paused": Situation(annotated("crossplane.io/paused", "true", asking(count=16)), ()),
-    "conflict": Situation(conflicting, ()),
-    "two-engines-too-large": Situation(
-        lambda space, name: [
-            deployment(space, name, engines=[engine(name="a"), engine(name="b"), engine(name="c", copies=40)])
-        ],
-        (),
+    "conflict": Situation(conflicting, ("label site is worker-2 for the deployment and worker-1 for its ModelCache",)),
+    "too-many-copies": Situation(
+        lambda space, name: [deployment(space, name, engines=[engine(), engine(name="c", copies=40)])],
+        ("engine c needs 40 nodes of one pool, h100 has 2 in all", "a larger pool, or an engine of fewer nodes"),
     ),
-    "cache-waits": Situation(
-        lambda space, name: [
-            *cached("HuggingFace", {"repo": "org/model", "sizeGiB": 1, "tokenSecretRef": {"name": "hf"}})(space, "w"),
-            deployment(space, name, modelCacheRef={"name": "w"}),
-        ],
-        (),
+    "not-boolean": Situation(
+        asking('device.attributes["gpu.nvidia.com"].architecture'),
+        ('architecture is "Hopper", not true or false',),
     ),
-    "not-boolean": Situation(asking('device.attributes["gpu.nvidia.com"].architecture'), ()),
-    "no-such-function": Situation(asking('device.driver.beginsWith("gpu")'), ()),
-    "no-such-domain": Situation(asking('device.capacity["nvidia.com"].memory.isGreaterThan(quantity("1Gi"))'), ()),
-    "bad-quantity": Situation(asking('device.capacity["gpu.nvidia.com"].memory.isGreaterThan(quantity("80 GB"))'), ()),
+    "no-such-function": Situation(
+        asking('device.driver.beginsWith("gpu")'), ("1:15: there is no function beginsWith()",)
+    ),
+    "no-such-domain": Situation(
+        asking('device.capacity["nvidia.com"].memory.isGreaterThan(quantity("1Gi"))'),
+        ("the device has no capacity nvidia.com/memory", "modelplane hardware"),
+    ),
+    "bad-quantity": Situation(
+        asking('device.capacity["gpu.nvidia.com"].memory.isGreaterThan(quantity("80 GB"))'),
+        ('"80 GB" is not a quantity: write a number with a suffix',),
+    ),
+    "nearly-enough": Situation(asking(MEMORY.format("81Gi")), ("memory is 80Gi, needs >= 81Gi: write 80Gi",)),
+    "other-fleet-label": Situation(
+        asking(clusterSelector={"matchLabels": {"site": "worker-3"}}),
+        ("label site is worker-", "worker-3 is asked for"),
+    ),
+    "three-kinds-of-gpu": Situation(
+        lambda space, name: [
+            deployment(
+                space,
+                name,
+                engines=[
+                    engine(HOPPER, name="a"),
+                    engine(ADA, name="b"),
+                    engine('device.attributes["gpu.nvidia.com"].architecture == "Blackwell"', name="c"),
+                ],
+            )
+        ],
+        ("engine c", 'needs "Blackwell"', "modelplane hardware"),
+    ),
     # Placed, and does not run ---
-    "listens-elsewhere": Situation(with_args("--port=9000"), (), runs=True),
-    "listens-on-loopback": Situation(with_args("--host=127.0.0.1"), (), runs=True),
-    "bad-image-name": Situation(contained(image="Vllm/OpenAI:latest"), (), runs=True),
-    "no-claim": Situation(mounting(persistentVolumeClaim={"claimName": "weights"}), (), runs=True),
-    "no-volume-secret": Situation(mounting(secret={"secretName": "of-nobody"}), (), runs=True),
-    "no-volume-config": Situation(mounting(configMap={"name": "of-nobody"}), (), runs=True),
-    "host-path": Situation(mounting(hostPath={"path": "/"}), (), runs=True),
-    "too-much-memory": Situation(contained(resources={"requests": {"memory": "9000Gi"}}), (), runs=True),
-    "too-many-cpus": Situation(contained(resources={"requests": {"cpu": "900"}}), (), runs=True),
-    "no-such-node": Situation(spec_of(nodeSelector={"disk": "fast"}), (), runs=True),
-    "privileged": Situation(contained(securityContext={"privileged": True}), (), runs=True),
-    "no-priority-class": Situation(spec_of(priorityClassName="of-nobody"), (), runs=True),
-    "no-account": Situation(spec_of(serviceAccountName="of-nobody"), (), runs=True),
-    "no-runtime-class": Situation(spec_of(runtimeClassName="of-nobody"), (), runs=True),
-    "usage-error": Situation(running(crash=2), (), runs=True),
-    "segfault": Situation(running(crash=139), (), runs=True),
-    "split-without-phases": Situation(split_without_phases, ()),
-    "no-engine-container": Situation(without_container, ()),
-    "no-pod": Situation(without_pod, ()),
-    "no-env-from": Situation(contained(envFrom=[{"secretRef": {"name": "of-nobody"}}]), (), runs=True),
-    # Services and endpoints ---
-    "selects-a-dead-engine": Situation(running(crash=1), (), SERVICE, runs=True),
-    "nothing-listens-there": Situation(leading("http://10.90.0.1:9"), (), SERVICE),
-    "endpoint-nothing-listens": Situation(leading("http://10.90.0.1:9"), (), ENDPOINT),
-    "ftp": Situation(leading("ftp://inference.example.com"), (), ENDPOINT),
-    "with-password": Situation(leading("https://a:b@inference.example.com"), (), ENDPOINT),
-    "loopback": Situation(leading("http://127.0.0.1:8000"), (), ENDPOINT),
-    "private": Situation(leading("http://192.168.1.10:8000"), (), ENDPOINT),
-    "google-metadata": Situation(leading("http://metadata.google.internal"), (), ENDPOINT),
-    "bare-ipv6": Situation(leading("http://2001:db8::1:8000"), (), ENDPOINT),
-    "no-url": Situation(leading("inference.example.com/v1"), (), ENDPOINT),
-    "two-keys-one-missing": Situation(
-        lambda space, name: [
-            {
-                **service(space, name, (1, {"model": "nobody"})),
-                "spec": {
-                    "endpoints": [{"weight": 1, "selector": {"matchLabels": {"model": "nobody"}}}],
-                    "auth": {"apiKeys": {"secretRefs": [{"name": "token"}, {"name": "absent"}]}},
-                },
-            }
-        ],
-        (),
-        SERVICE,
+    "too-much-memory": Situation(
+        contained(resources={"requests": {"memory": "9000Gi"}}),
+        ("not enough memory on 2 nodes", "request less"),
+        runs=True,
     ),
-    "bad-credentials": Situation(
-        lambda space, name: [
-            secret(space, name, token="two\nlines"),
-            endpoint(
-                space, name, "https://inference.example.com", credentials={"secretRef": {"name": name, "key": "token"}}
-            ),
-        ],
-        (),
+    "too-many-cpus": Situation(
+        contained(resources={"requests": {"cpu": "900"}}), ("not enough cpu on 2 nodes", "request less"), runs=True
+    ),
+    "usage-error": Situation(
+        running(crash=2), ("crash loop, exit code 2", "kubectl logs -n modelplane-"), runs=True, reason="CrashLoop"
+    ),
+    "segfault": Situation(
+        running(crash=139), ("crash loop, exit code 139", "kubectl logs -n modelplane-"), runs=True, reason="CrashLoop"
+    ),
+    "dies-later": Situation(
+        running(crash=1, crash_after_seconds=20), ("exit code 1", "kubectl logs -n modelplane-"), runs=True
+    ),
+    # Services and endpoints ---
+    "selects-a-dead-engine": Situation(
+        running(crash=1), ("crash loop, exit code 1", "kubectl logs -n modelplane-"), SERVICE, runs=True
+    ),
+    "nothing-listens": Situation(
+        leading("http://10.90.0.1:9"), ("Requests fail with 502", "refuses connections to port 9"), SERVICE
+    ),
+    "ftp": Situation(
+        leading("ftp://inference.example.com"), ("scheme ftp is not served: write http or https",), ENDPOINT
+    ),
+    "with-password": Situation(
+        leading("https://a:b@inference.example.com"),
+        ("holds a user name or password: take out everything up to the `@`",),
         ENDPOINT,
     ),
-    # Caches ---
-    "cache-no-token": Situation(
-        cached("HuggingFace", {"repo": "org/model", "sizeGiB": 1, "tokenSecretRef": {"name": "of-nobody"}}), (), CACHE
+    "loopback": Situation(leading("http://127.0.0.1:8000"), ("127.0.0.1 is the gateway's own machine",), ENDPOINT),
+    "private": Situation(
+        leading("http://192.168.1.10:8000"),
+        ("192.168.1.10 is a private address: the operator's setting allow-endpoints would have to name it",),
+        ENDPOINT,
+    ),
+    "google-metadata": Situation(
+        leading("http://metadata.google.internal"),
+        ("metadata.google.internal is where a cloud tells machines their secrets",),
+        ENDPOINT,
+    ),
+    "bare-ipv6": Situation(
+        leading("http://2001:db8::1:8000"), ("an IPv6 address stands in square brackets",), ENDPOINT
+    ),
+    "no-url": Situation(
+        leading("inference.example.com/v1"), ("write it as https://host or https://host:port",), ENDPOINT
+    ),
+    "one-key-missing": Situation(
+        guarded("token", "absent"),
+        ("Secret absent does not exist", "make it, with an API key under each client's name"),
+        SERVICE,
+    ),
+    "two-lines": Situation(
+        with_two_lines, ("holds no header's value under token", "one line of printable ASCII"), ENDPOINT
     ),
     # LLMInferences ---
-    "llm-secret-without-key": Situation(by_secret("config"), (), INFERENCE),
-    "llm-exec": Situation(by_secret(content=kubeconfig(exec={"command": "aws"})), (), INFERENCE),
-    "llm-private": Situation(by_secret(content=kubeconfig("https://192.168.1.1:6443")), (), INFERENCE),
-    "llm-no-yaml": Situation(by_secret(content="{"), (), INFERENCE),
-    "llm-no-host": Situation(by_secret(content=kubeconfig("https://no-such-host.invalid")), (), INFERENCE),
+    "llm-secret-without-key": Situation(by_secret("config"), ("has no key kubeconfig",), INFERENCE),
+    "llm-exec": Situation(
+        by_secret(content=kubeconfig(exec={"command": "aws"})),
+        ("asks for exec, which is not run here; give it a token instead",),
+        INFERENCE,
+    ),
+    "llm-private": Situation(
+        by_secret(content=kubeconfig("https://192.168.1.1:6443")),
+        ("192.168.1.1 is a private address: the operator's setting allow-endpoints would have to name it",),
+        INFERENCE,
+    ),
+    "llm-no-yaml": Situation(
+        by_secret(content="{"), ("the kubeconfig is not YAML", "put a whole one there"), INFERENCE
+    ),
     "llm-in-cluster": Situation(
-        inference({"model": "org/model", "gpu": 1, "providerConfigName": "incluster"}), (), INFERENCE
+        inference({"model": "org/model", "gpu": 1, "providerConfigName": "incluster"}),
+        ("llmInferences.onHub",),
+        INFERENCE,
+        reason="NotGranted",
     ),
     "llm-not-granted": Situation(
-        inference({"model": "org/model", "gpu": 1, "providerConfigName": "worker-1"}), (), INFERENCE
+        inference({"model": "org/model", "gpu": 1, "providerConfigName": "worker-1"}),
+        ('providerConfigName "worker-1"', "have the grant added to spec.llmInferences"),
+        INFERENCE,
+        reason="NotGranted",
     ),
     "llm-too-large": Situation(
-        inference({"model": "org/model-900B", "placement": "Fleet", "gpu": 1, "memory": "900Gi"}), (), INFERENCE
+        inference({"model": "org/model-900B", "placement": "Fleet", "gpu": 1, "memory": "900Gi"}),
+        ("memory is 80Gi, needs >= 900Gi", "modelplane hardware"),
+        INFERENCE,
+        reason="NoMatchingDevices",
     ),
     # Clusters ---
-    "cluster-no-yaml": Situation(registered("{"), (), CLUSTER),
-    "cluster-bad-authority": Situation(
-        registered(kubeconfig(**{"client-certificate-data": "bm9uZQ==", "client-key-data": "bm9uZQ=="})), (), CLUSTER
+    "cluster-no-yaml": Situation(registered("{"), ("the kubeconfig is not YAML", "put a whole one there"), CLUSTER),
+    "cluster-bad-certificate": Situation(
+        registered(kubeconfig(**{"client-certificate-data": "bm9uZQ==", "client-key-data": "bm9uZQ=="})),
+        ("a certificate or key is not PEM, or not whole: write it into the kubeconfig again",),
+        CLUSTER,
     ),
-    "cluster-no-host": Situation(registered(kubeconfig("https://no-such-host.invalid")), (), CLUSTER),
-    "cluster-aks": Situation(of_cloud("AKS"), (), CLUSTER),
-    "cluster-plain-http": Situation(registered(kubeconfig("http://10.90.0.1:6443")), (), CLUSTER),
+    "cluster-plain-http": Situation(
+        registered(kubeconfig("http://10.90.0.1:6443")),
+        ("server begins with http://, so that its credentials could be read on the way; give it an https:// address",),
+        CLUSTER,
+    ),
     "cluster-proxy": Situation(
-        lambda space, name: registered(
-            kubeconfig().replace('"server"', '"proxy-url": "http://10.90.0.1:3128", "server"')
-        )(space, name),
-        (),
+        registered(kubeconfig().replace('"server"', '"proxy-url": "http://10.90.0.1:9", "server"')),
+        ("the kubeconfig's proxy-url takes no connection: Connection refused",),
+        CLUSTER,
+    ),
+    "cluster-aks": Situation(
+        of_cloud({"source": "AKS", "aks": {"location": "westeurope"}}),
+        ("clusters on AKS cannot be made yet; bring one with `source: Existing`",),
         CLUSTER,
     ),
 }
+
+
+def member(**more: Any) -> Manifest:
+    """The only member of an engine."""
+    return {"nodeSelector": gpus(), "template": pod(), **more}
+
+
+def engines(*given: Manifest) -> Make:
+    return lambda space, name: [deployment(space, name, engines=list(given))]
+
+
+def specified(kind: Make, **spec: Any) -> Make:
+    """The last object with more in its spec."""
+
+    def make(space: str, name: str) -> Sequence[Manifest]:
+        *others, last = kind(space, name)
+        return [*others, {**last, "spec": {**last["spec"], **spec}}]
+
+    return make
+
+
+def in_container(**more: Any) -> Make:
+    template = pod()
+    template["spec"]["containers"][0].update(more)
+    return engines(engine(template=template))
+
+
+REFUSED: Mapping[str, tuple[Make, tuple[str, ...]]] = {
+    "split-without-phases": (
+        lambda space, name: [deployment(space, name, serving={"mode": "PrefillDecode"})],
+        ("needs exactly two engines: one with phase Prefill and one with phase Decode",),
+    ),
+    "no-engine-container": (in_container(name="vllm"), ("The container must be called engine: write `name: engine`",)),
+    "two-engines-of-a-name": (engines(engine(), engine()), ("engines",)),
+    "negative-replicas": (asking(replicas=-1), ("spec.replicas", "greater than or equal to 0")),
+    "too-many-replicas": (asking(replicas=5000), ("spec.replicas", "less than or equal to 1000")),
+    "unknown-field": (specified(asking(), replica=3), (".spec.replica: field not declared in schema",)),
+    "failover-in-words": (asking(failover={"after": "five minutes"}), ("failover.after",)),
+    "surge-and-unavailable": (
+        asking(rollout={"maxSurge": 0, "maxUnavailable": 0}),
+        ("With maxSurge 0 and maxUnavailable 0 no replica could ever be changed: raise one of them",),
+    ),
+    "no-devices": (asking(count=0), ("count", "greater than or equal to 1")),
+    "leader-alone": (engines({"name": "vllm", "members": [member(role="Leader")]}), ("Worker",)),
+    "both-shapes": (
+        lambda space, name: [
+            {
+                **deployment(space, name),
+                "spec": {**deployment(space, name)["spec"], "engines": [engine()]},
+            }
+        ],
+        ("Describe the replica once: under `template`",),
+    ),
+    "no-weight": (of(service, (-1, {"model": "a"})), ("weight",)),
+    "empty-service": (specified(of(service), endpoints=[]), ("spec.endpoints",)),
+    "no-source": (specified(of(cache), source="PersistentVolumeClaim"), ("persistentVolumeClaim",)),
+    "no-size": (
+        cached("HuggingFace", {"repo": "org/model", "sizeGiB": 0}),
+        ("sizeGiB", "greater than or equal to 1"),
+    ),
+    "llm-nowhere": (
+        inference({"model": "org/model", "gpu": 1}),
+        ("Name the cluster: an InferenceCluster, a Secret with a kubeconfig, or incluster; or set placement: Fleet",),
+    ),
+    "llm-no-gpus": (inference({"model": "org/model", "gpu": 0, "placement": "Fleet"}), ("spec.gpu",)),
+    "endpoint-without-url": (lambda space, name: [{**endpoint(space, name, ""), "spec": {}}], ("spec.url", "Required")),
+    "long-name": (
+        lambda space, name: [deployment(space, "m" * 200)],
+        ("metadata.name",),
+    ),
+}
+"""What the API server refuses at once, and what its message says."""

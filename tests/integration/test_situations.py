@@ -8,28 +8,42 @@ from collections.abc import Mapping
 import pytest
 from typer.testing import CliRunner
 
-from localfleet.kubeclient import entries
+from localfleet.kubeclient import ApiError, entries
 from modelplane_operator.cli.__main__ import app
 from tests.integration.harness import SYSTEM, Stage, until
-from tests.integration.situations import BREAKS, CACHE, CLUSTER, DEPLOYMENT, HOLDS, INFERENCE, SITUATIONS, Situation
+from tests.integration.mistakes import MORE, REFUSED
+from tests.integration.situations import (
+    BREAKS,
+    CACHE,
+    CLUSTER,
+    DEPLOYMENT,
+    HOLDS,
+    INFERENCE,
+    SERVICE,
+    SITUATIONS,
+    Situation,
+)
 from tests.support.manifests import Manifest
 
 pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 LINES = 3  # of `why`: the state, the cause, and what would help
+EVERY = {**SITUATIONS, **MORE}
+WHY = {DEPLOYMENT: "", SERVICE: "service/", INFERENCE: "llminference/"}
+"""Kinds that `modelplane why` explains, as it takes their names."""
 
 
 async def test_what_cannot_work_says_why_and_what_mends_it(stage: Stage, space: str) -> None:
-    await tried(stage, space, {name: one for name, one in SITUATIONS.items() if not one.runs and one.kind != CLUSTER})
+    await tried(stage, space, {name: one for name, one in EVERY.items() if not one.runs and one.kind != CLUSTER})
 
 
-@pytest.mark.parametrize("name", [name for name, one in SITUATIONS.items() if one.runs])
+@pytest.mark.parametrize("name", [name for name, one in EVERY.items() if one.runs])
 async def test_what_runs_badly_says_why_and_what_mends_it(stage: Stage, space: str, name: str) -> None:
-    await tried(stage, space, {name: SITUATIONS[name]})
+    await tried(stage, space, {name: EVERY[name]})
 
 
 async def test_a_cluster_that_cannot_be_used_says_why_and_what_mends_it(stage: Stage, space: str) -> None:
-    await tried(stage, space, {name: one for name, one in SITUATIONS.items() if one.kind == CLUSTER})
+    await tried(stage, space, {name: one for name, one in EVERY.items() if one.kind == CLUSTER})
 
 
 @pytest.mark.parametrize("name", BREAKS)
@@ -41,8 +55,25 @@ async def test_what_its_platform_does_to_a_model_is_told_with_what_mends_it(
         await tried(stage, space, {name: situation})
 
 
-def test_there_are_forty_of_them() -> None:
-    assert len(SITUATIONS) + len(BREAKS) >= 40
+async def test_what_the_api_server_refuses_is_said_at_once(stage: Stage, space: str) -> None:
+    said: dict[str, str] = {}
+    for name, (make, _) in REFUSED.items():
+        try:
+            await stage.hub.apply(*make(space, name))
+        except ApiError as error:
+            said[name] = str(error)
+    wrong = [
+        f"{name} does not say {words}: {said.get(name, 'it is stored')}"
+        for name, (_, all_) in REFUSED.items()
+        for words in all_
+        if words not in said.get(name, "")
+    ]
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_there_are_a_hundred_of_them() -> None:
+    assert len(EVERY) == len(SITUATIONS) + len(MORE)
+    assert len(EVERY) + len(BREAKS) + len(REFUSED) >= 100
 
 
 async def tried(stage: Stage, space: str, situations: Mapping[str, Situation]) -> None:
@@ -80,8 +111,8 @@ async def unexplained(stage: Stage, space: str, situations: Mapping[str, Situati
         except AssertionError:
             wrong.append(f"{name} does not say {lacking(situation, told) or situation.reason}:\n{told}")
             continue
-        if situation.kind == DEPLOYMENT:
-            why = await asyncio.to_thread(asked, stage, f"{space}/{name}")
+        if situation.kind in WHY:
+            why = await asyncio.to_thread(asked, stage, WHY[situation.kind] + name, space)
             if missing := lacking(situation, why):
                 wrong.append(f"why {name} does not say {missing}:\n{why}")
     return wrong
@@ -99,10 +130,10 @@ def describe(manifest: Manifest) -> str:
     return "\n".join(f"{one['type']}={one['status']} {one['reason']}: {one.get('message', '')}" for one in troubles)
 
 
-def asked(stage: Stage, name: str) -> str:
+def asked(stage: Stage, name: str, space: str) -> str:
     """The first lines that `modelplane why` prints."""
     runner = CliRunner(env={"COLUMNS": "1000", "NO_COLOR": "1"})
-    said = runner.invoke(app, ["why", name, f"--kubeconfig={stage.fleet.kubeconfig('hub')}"])
+    said = runner.invoke(app, ["why", name, "-n", space, f"--kubeconfig={stage.fleet.kubeconfig('hub')}"])
     return "\n".join(said.output.splitlines()[:LINES])
 
 
