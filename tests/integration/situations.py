@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from localfleet.kubeclient import MERGE
-from tests.integration.harness import SYSTEM, Stage, path_of, remote, said
+from tests.integration.harness import SYSTEM, Stage, condition, path_of, remote, said
 from tests.integration.kinds import (
     POOLS,
     cache,
@@ -240,6 +240,33 @@ async def without_addresses(stage: Stage, _: str) -> AsyncGenerator[None]:
     finally:
         stage.fleet.fault("worker-1", "cloud", "resume")
         await stage.settle()
+
+
+@asynccontextmanager
+async def cordoned(stage: Stage, _: str) -> AsyncGenerator[None]:
+    """All nodes of a cluster are cordoned."""
+    worker = stage.workers["worker-1"]
+    nodes = [one["metadata"]["name"] for one in await worker.list("Node")]
+    for name in nodes:
+        await worker.patch("Node", name, spec={"unschedulable": True})
+    try:
+        await stage.hub.wait(
+            CLUSTER,
+            "worker-1",
+            holds=lambda found: all(
+                f"ool {pool}: 0 of 2 nodes usable (2 cordoned): node worker-1-"
+                in condition(found, "Ready").get("message", "")
+                for pool in POOLS
+            ),
+            what="to count what is cordoned",
+        )
+        await stage.hub.says("Ready=True/Degraded", CLUSTER, "worker-1")
+        await stage.hub.says("GPUReady=False/NodesMissing", CLUSTER, "worker-1")
+        yield
+    finally:
+        for name in nodes:
+            await worker.patch("Node", name, spec={"unschedulable": None})
+        await stage.hub.says("GPUReady=True", CLUSTER, "worker-1")
 
 
 @asynccontextmanager
@@ -522,6 +549,13 @@ BREAKS: Mapping[str, tuple[Callable[[Stage, str], AbstractAsyncContextManager[No
         Situation(
             lambda space, name: [on_worker_1(space, name)],
             ("has no address yet", "gives addresses to Services of type LoadBalancer there, MetalLB for one"),
+        ),
+    ),
+    "cordoned": (
+        cordoned,
+        Situation(
+            lambda space, name: [on_worker_1(space, name)],
+            ("which has no usable node: 0 of ", "cordoned)", "uncordon, mend or add nodes: GPUReady"),
         ),
     ),
     "old-token": (
