@@ -34,7 +34,8 @@ class Readiness:
     def observe(self, key: Key, service: Manifest | None) -> None:
         """Note what a service says now."""
         ready = next((one for one in entries(service or {}, "status", "conditions") if one["type"] == "Ready"), {})
-        status = "" if ready.get("reason") in {"Deleting", "Partial"} else ready.get("status", "")
+        # Degraded says itself that requests fail, or what of the service is away.
+        status = "" if ready.get("reason") in {"Deleting", "Partial", "Degraded"} else ready.get("status", "")
         said = self.said.setdefault(key, [])
         if not said or said[-1][1] != status:
             said.append((time.monotonic(), status))

@@ -91,7 +91,8 @@ async def hub(
     kube: Kube,
     namespace: str,
 ) -> AsyncIterator[Hub]:
-    await api.define(binaries.ensure("gateway-api-crds")["gateway-api-crds"])
+    programs = binaries.ensure("gateway-api-crds", "traefik-crds")
+    await api.define(programs["gateway-api-crds"], programs["traefik-crds"] / "01-traefik-crd.yml")
     loop = asyncio.get_running_loop()
     runners = Runners()
     # Secrets are read again once in ten minutes, unless somebody notices that they have changed.
