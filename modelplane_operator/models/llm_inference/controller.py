@@ -149,8 +149,8 @@ async def _resolve_target(
         return rejection or Location(target="InferenceCluster", name=name, namespace=dest)
     # The message does not reveal whether the cluster exists: tenants must not be able to enumerate clusters.
     text = (
-        f'field providerConfigName "{name}": no Secret of that name in {home}, and no InferenceCluster of that name grants '
-        f"{home} its namespace {dest}. Fix the name, or have the grant added to spec.llmInferences"
+        f'field providerConfigName "{name}": no Secret of that name in {home}, and no InferenceCluster of that name '
+        f"grants {home} its namespace {dest}. Fix the name, or have the grant added to spec.llmInferences"
     )
     return UnusableTarget(TargetResolved.NOT_GRANTED, text)
 
