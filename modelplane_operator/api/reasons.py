@@ -12,7 +12,7 @@ from kubeloop.words import sentence
 from modelplane_operator.api import KINDS
 
 LONGEST: Final = 300
-"""Longest message of `Ready`, in characters: the cause and what mends it. The rest stands in the other conditions."""
+"""Longest message of `Ready` without a command in it, in characters. The rest stands in the other conditions."""
 
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "ModelReplica": ("ModelCache",),
@@ -68,10 +68,21 @@ def not_ready(kind: str, cause: Condition, message: str | None = None, *, reason
 
 
 def _limit(message: str, condition_type: str) -> str:
-    """Return the first clauses of a message, as many as LONGEST allows; the condition itself has the others."""
+    """Return the first clauses of a message, as many as LONGEST allows; the condition itself has the others.
+
+    The first clause with a command is never dropped: people copy it, and names may make it long.
+    """
     if len(message) <= LONGEST:
         return message
-    more = f"; see {condition_type}" if condition_type != Ready.__name__ else "; ..."
-    room = message[: LONGEST - len(more) + 1]
-    end = max(room.rfind("; "), room.rfind(". "))
-    return f"{room[:end]}{more}" if end > 0 else f"{room[: room.rfind(' ', 0, -4)]} ..."
+    clauses = message.split("; ")
+    more = f"see {condition_type}" if condition_type != Ready.__name__ else "..."
+    count = len(clauses)
+    while count > 1 and len("; ".join((*clauses[:count], more))) > LONGEST:
+        count -= 1
+    first = clauses[:count]
+    if count == 1 and len(clauses[0]) + len(more) + 2 > LONGEST:
+        start = clauses[0][: LONGEST - len(more) - 6]
+        end = start.rfind(". ")
+        first = [start[:end] if end > 0 else f"{start[: start.rfind(' ')]} ..."]
+    command = next((clause for clause in clauses[count:] if "kubectl " in clause), "")
+    return "; ".join(filter(None, (*first, command, more)))

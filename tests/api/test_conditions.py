@@ -157,7 +157,12 @@ def test_ready_without_a_message_has_the_meaning_of_its_reason() -> None:
     [
         ("X" * 300, "X" * 300),
         ("; ".join(["cause", "x" * 200, "y" * 200]), f"Cause; {'x' * 200}; see ModelReady"),
-        (f"cause {'x' * 200} {'y' * 200}", f"Cause {'x' * 200} ..."),
+        (f"cause {'x' * 200} {'y' * 200}", f"Cause {'x' * 200} ...; see ModelReady"),
+        (f"cause. {'x' * 200} {'y' * 200}", "Cause; see ModelReady"),
+        (
+            "; ".join(["cause", "x" * 290, "see kubectl logs x", "y"]),
+            "Cause; see kubectl logs x; see ModelReady",
+        ),
     ],
 )
 def test_ready_has_as_many_clauses_as_a_line_takes(message: str, shown: str) -> None:

@@ -490,7 +490,7 @@ SITUATIONS: Mapping[str, Situation] = {
     ),
     "llm-no-cluster": Situation(
         inference({"model": "org/model", "providerConfigName": "nowhere", "gpu": 1}),
-        ('providerConfigName "nowhere": no Secret of that name', "have the grant added to spec.llmInferences"),
+        ('Field providerConfigName "nowhere": no Secret of that name', "have the grant added to spec.llmInferences"),
         INFERENCE,
     ),
     "llm-no-memory": Situation(

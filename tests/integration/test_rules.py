@@ -208,7 +208,7 @@ async def test_an_engine_in_a_crash_loop_is_told_with_its_exit_code(stage: Stage
     async def warned() -> bool:
         found = await stage.hub.list("Event", space)
         about = {(one["involvedObject"]["kind"], one["reason"], one["type"]) for one in found if one["count"]}
-        return {("ModelReplica", "CrashLoop", "Warning"), ("ModelDeployment", "ReplicasFailing", "Warning")} <= about
+        return {("ModelReplica", "CrashLoop", "Warning"), ("ModelDeployment", "CrashLoop", "Warning")} <= about
 
     await until("an Event about the replica and one about its deployment", warned)
 

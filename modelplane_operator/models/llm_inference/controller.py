@@ -114,7 +114,7 @@ async def _resolve_target(
             rejection = _check_host(inference, granted_hosts, "the hub", "the chart's llmInferences.hostsOnHub")
             return rejection or Location(target="Hub", name=name, namespace=dest)
         text = (
-            f"providerConfigName {IN_CLUSTER}: namespace {dest} of the hub is not granted to {home}. Have "
+            f"field providerConfigName {IN_CLUSTER}: namespace {dest} of the hub is not granted to {home}. Have "
             f"{home}={dest} added to the chart's llmInferences.onHub"
         )
         return UnusableTarget(TargetResolved.NOT_GRANTED, text)
@@ -149,8 +149,8 @@ async def _resolve_target(
         return rejection or Location(target="InferenceCluster", name=name, namespace=dest)
     # The message does not reveal whether the cluster exists: tenants must not be able to enumerate clusters.
     text = (
-        f'providerConfigName "{name}": no Secret of that name in {home}, and no InferenceCluster of that name grants '
-        f"{home} its namespace {dest}. Fix the name, or have the grant added to spec.llmInferences"
+        f'field providerConfigName "{name}": no Secret of that name in {home}, and no InferenceCluster of that name '
+        f"grants {home} its namespace {dest}. Fix the name, or have the grant added to spec.llmInferences"
     )
     return UnusableTarget(TargetResolved.NOT_GRANTED, text)
 

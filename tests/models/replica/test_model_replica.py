@@ -275,7 +275,7 @@ def test_engines_that_hand_over_nothing_are_told(prefill: list[str], decode: lis
         (["--port=8001"], ""),
         (["$(FLAGS)"], ""),
         (["sglang", "$(FLAGS)"], ""),
-        (["sglang"], "engine decode is SGLang, which listens on 30000 unless it is told `--port=8001`"),
+        (["sglang"], "engine decode is SGLang, which listens on 30000: add `--port=8001`"),
     ],
 )  # fmt: skip
 def test_an_engine_that_is_silent_where_it_is_asked_is_told_why_it_may_be(decode: list[str], why: str) -> None:

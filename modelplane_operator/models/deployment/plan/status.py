@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kubeloop.condition_types import Condition, Ready
+from kubeloop.condition_types import Condition, Ready, Synced
 from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, key_of
 from kubeloop.words import count_of, list_names
@@ -24,7 +24,7 @@ from modelplane_operator.api.model_deployment import (
     ReplicasReady,
     ReplicasScheduled,
 )
-from modelplane_operator.api.model_replica import ModelReady, ModelReplica
+from modelplane_operator.api.model_replica import ModelAccepted, ModelReady, ModelReplica
 from modelplane_operator.api.reasons import is_warning, not_ready
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.plan.rollout_plan import RolloutPlan
@@ -139,8 +139,11 @@ def _is_failing(replica: Manifest) -> bool:
 
 
 def _find_message(replica: Manifest) -> str:
-    """Return the message of the first condition of a replica that is False or Unknown."""
-    for type_name in (Ready.__name__, ModelReady.__name__, "Synced"):
+    """Return why a replica is not ready, uncut, unlike in Ready: what Synced says if a write fails."""
+    types = (ModelAccepted.__name__, ModelReady.__name__, Ready.__name__, Synced.__name__)
+    if condition(replica, Ready.__name__).reason == Synced.RECONCILE_ERROR.reason:
+        types = (Synced.__name__,)
+    for type_name in types:
         current = condition(replica, type_name)
         if current.status not in {"", "True"} and current.message:
             return current.message

@@ -164,7 +164,7 @@ def unheard(engine: PlacedEngine | DeployedEngine) -> str:
     if _is_unreadable(container, port):
         return ""
     if port is None and runs_sglang(engine):
-        return f"engine {engine.name} is SGLang, which listens on 30000 unless it is told `--port={expected}`"
+        return f"engine {engine.name} is SGLang, which listens on 30000: add `--port={expected}`"
     if port is None and engine.phase == "Decode":
         return (
             f"engine {engine.name} is not told `--port={DECODE_PORT}`: vLLM then listens on {SERVING_PORT}, which the "
