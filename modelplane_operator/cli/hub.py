@@ -87,8 +87,8 @@ async def query_operator(hub: Kube, namespace: str, **spec: object) -> Any:
 
 
 NO_ANSWER = (
-    "you may not read the whole fleet, and the operator of this hub answers no questions: have the platform team "
-    "switch on admission.webhook of its chart"
+    "you cannot list the whole fleet, and the operator of this hub answers no questions: have the platform team "
+    "set admission.webhook of its chart to true"
 )
 
 

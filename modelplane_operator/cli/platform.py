@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kubeloop.client.kube import Kube
+from modelplane_operator.api import ModelService
 from modelplane_operator.ask.answers.overview import ClusterSummary, clusters
-from modelplane_operator.cli.hub import ask, snapshot
+from modelplane_operator.cli.hub import ask, objects, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, Watch, hub, repeat
 from modelplane_operator.cli.output import NO_CLUSTERS, Format, print_items
 
@@ -18,7 +20,12 @@ def fleet(
 ) -> None:
     """List the clusters: state, used and total nodes, replicas, and problems."""
     target = hub(kubeconfig, context)
-    repeat(lambda: _show_fleet(clusters(ask(target, snapshot)), output), watch=watch)
+
+    async def read(kube: Kube) -> tuple[ClusterSummary, ...]:
+        """Read the fleet, and the services, which alone know whether requests to a cluster are answered."""
+        return clusters(await snapshot(kube), await objects(kube, ModelService))
+
+    repeat(lambda: _show_fleet(ask(target, read), output), watch=watch)
 
 
 def _show_fleet(summaries: Sequence[ClusterSummary], output: Format) -> None:

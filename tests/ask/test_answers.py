@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica, ModelService
 from modelplane_operator.api.model_replica import ModelReady
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.remedies import REMEDIES
 from modelplane_operator.ask.admission.rules import model_deployment as admission
 from modelplane_operator.ask.answers.fixes import fixes
 from modelplane_operator.ask.answers.forecast import apply_edits, forecast, scale, with_drained, without
-from modelplane_operator.ask.answers.hardware import hardware
+from modelplane_operator.ask.answers.hardware import describe_hardware, hardware
+from modelplane_operator.ask.answers.overview import clusters
 from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.ask.answers.why import explain
 from modelplane_operator.models.deployment.plan import plan
@@ -179,6 +180,42 @@ def test_hardware_is_counted_over_clusters_and_its_selector_finds_it() -> None:
     assert found.selector == f'device.driver == "gpu.nvidia.com" && {memory("80Gi")} && ' + (
         'device.attributes["gpu.nvidia.com"].architecture == "Hopper"'
     )
+
+
+def test_hardware_is_said_to_whoever_asks_by_kubectl() -> None:
+    h100 = {**gpu("80Gi", 8), "attributes": {"architecture": {"string": "Hopper"}}}
+    said = describe_hardware(hardware(hub(cluster("berlin", pool("dgx", h100, nodes=2)))))
+    assert said.startswith("1 kind of devices may be requested; 8 x gpu of InferenceClass ")
+    assert "on each of 2 nodes, 2 free (memory 80Gi, architecture Hopper), selected by device.driver ==" in said
+    assert describe_hardware(()).startswith("No cluster publishes devices")
+
+
+def failing(namespace: str, *conditions: Manifest) -> ModelService:
+    """A service of the deployment, with these conditions."""
+    entry = {"selector": {"matchLabels": {"modelplane.ai/deployment": "my-model"}}}
+    conditions = tuple({"lastTransitionTime": EPOCH, **item} for item in conditions)
+    return ModelService.parse(
+        {
+            "metadata": {"name": "front", "namespace": namespace},
+            "spec": {"endpoints": [entry]},
+            "status": {"conditions": [*conditions]},
+        }
+    )
+
+
+FAILING = {"type": "Answering", "status": "False", "reason": "NotAnswered", "message": "Requests fail with 502"}
+DEGRADED = {"type": "Ready", "status": "True", "reason": "Degraded", "message": "40 of 40 requests failed"}
+
+
+def test_the_fleet_notes_what_only_services_know_of_a_cluster() -> None:
+    fleet = running(deployment(replicas=1), cluster("berlin"))
+    for condition, message in ((FAILING, "Requests fail with 502"), (DEGRADED, "40 of 40 requests failed")):
+        (summary,) = clusters(fleet, [failing("ml-team", condition)])
+        assert (summary.ready, summary.note) == (True, f"ModelService ml-team/front: {message}")
+    (summary,) = clusters(fleet, [failing("other", FAILING)])
+    assert summary.note == "", "a service of another namespace selects nothing there"
+    (summary,) = clusters(fleet, [failing("ml-team", {**FAILING, "status": "True"})])
+    assert summary.note == ""
 
 
 def test_why_says_of_a_paused_deployment_that_it_is_and_what_ends_that() -> None:

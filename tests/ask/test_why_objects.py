@@ -90,6 +90,12 @@ def test_a_service_that_is_ready_says_which_paths_reach_no_engine() -> None:
     assert explained.ready
     assert explained.cause == "1 endpoint; requests to /v1/embeddings do not reach the engines: the engine has none"
     assert explained.help == ()
+    both = service(condition("Ready", "True", "Available", "1 endpoint"), routes=(left_out, {**left_out, "path": "/x"}))
+    assert (
+        "requests to /v1/embeddings, /x do not reach the engines: the engine" in explain_object(both, (), (), ()).cause
+    )
+    broken = service(condition("Ready", "False", "NoEndpoints", "No endpoint"), routes=(left_out,))
+    assert explain_object(broken, (), (), ()).cause == "No endpoint"
 
 
 def test_a_model_that_is_ready_says_what_its_pods_do_without() -> None:

@@ -115,7 +115,7 @@ class NeededObject:
     name: str
     ready: bool
     says: str
-    """Message of its Ready condition while that is not True."""
+    """Message of its Ready condition while that is not True; of a ModelDeployment only the reason."""
 
 
 @dataclass(frozen=True, slots=True)

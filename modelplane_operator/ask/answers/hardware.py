@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from kubeloop.words import count_of, sentence
 from modelplane_operator.api.inference_cluster import PublishedDevice
 from modelplane_operator.ask.answers.documents import Hardware
 from modelplane_operator.ask.answers.snapshot import Snapshot
 
+LISTED = 10
+"""Number of devices in a sentence."""
 TELLING = ("productName", "architecture", "type")
 """Attributes by which people distinguish devices."""
 
@@ -39,6 +42,21 @@ def hardware(snapshot: Snapshot) -> tuple[Hardware, ...]:
                     selector=selector(device),
                 )
     return tuple(sorted(by_device.values(), key=lambda device_row: (device_row.inference_class, device_row.device)))
+
+
+def describe_hardware(devices: Sequence[Hardware]) -> str:
+    """Return the devices as a sentence, for people who ask with kubectl alone."""
+    if not devices:
+        return "No cluster publishes devices: see the conditions of the InferenceClusters, or ask the platform team"
+    texts = list[str]()
+    for device in devices[:LISTED]:
+        properties = ", ".join(f"{name} {value}" for name, value in {**device.capacity, **device.attributes}.items())
+        texts.append(
+            f"{device.per_node} x {device.device} of InferenceClass {device.inference_class} on each of "
+            f"{count_of(device.nodes, 'node')}, {device.free} free ({properties}), selected by {device.selector}"
+        )
+    more = [f"and {len(devices) - LISTED} more: modelplane hardware"] if len(devices) > LISTED else []
+    return sentence(f"{count_of(len(devices), 'kind')} of devices may be requested", *texts, *more)
 
 
 def selector(device: PublishedDevice) -> str:

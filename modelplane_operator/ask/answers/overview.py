@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kubeloop.condition_types import Condition
-from modelplane_operator.api import ModelReplica, labels
+from kubeloop.condition_types import Condition, Ready
+from modelplane_operator.api import ModelReplica, ModelService, labels
 from modelplane_operator.api.model_deployment import Progressing
+from modelplane_operator.api.model_service import Answering
 from modelplane_operator.api.remedies import remedy as remedy_of
 from modelplane_operator.ask.answers.snapshot import Snapshot, ready
 from modelplane_operator.ask.answers.why import STARTING
@@ -47,7 +49,7 @@ class ClusterSummary:
     taints: str
     """Taints as `key:effect`, joined by commas."""
     note: str
-    """Reason and message of the Ready condition; "" if that is True."""
+    """Reason and message of the Ready condition if that is not True or Degraded; otherwise failing services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +135,8 @@ class ClusterDetail:
     replicas: tuple[PlacedReplica, ...]
 
 
-def clusters(snapshot: Snapshot) -> tuple[ClusterSummary, ...]:
-    """Return a summary of each cluster, by name."""
+def clusters(snapshot: Snapshot, services: Sequence[ModelService] = ()) -> tuple[ClusterSummary, ...]:
+    """Return a summary of each cluster, by name. Only services know of a Ready cluster that requests there fail."""
     model, counts = snapshot.fleet(), Counter(item.spec.cluster_name for item in snapshot.replicas)
     summaries: list[ClusterSummary] = []
     for name, cluster in sorted(snapshot.cluster.items()):
@@ -161,10 +163,31 @@ def clusters(snapshot: Snapshot) -> tuple[ClusterSummary, ...]:
                 used=sum(pool.used for pool in pools),
                 pools=pools,
                 taints=", ".join(f"{item.key}:{item.effect}" for item in cluster.spec.taints),
-                note="" if good else message,
+                note=message
+                if not good or (state and state.reason == Ready.DEGRADED.reason)
+                else "; ".join(_find_failing_services(name, snapshot, services)),
             )
         )
     return tuple(summaries)
+
+
+def _find_failing_services(cluster: str, snapshot: Snapshot, services: Iterable[ModelService]) -> Iterator[str]:
+    """Yield a clause for each service whose requests fail and that selects a replica of the cluster."""
+    for service in services:
+        answering = next((item for item in service.conditions if item.type == Answering.__name__), None)
+        state = ready(service.conditions)
+        is_degraded = state is not None and state.reason == Ready.DEGRADED.reason
+        failing = answering if answering is not None and answering.status == "False" else state if is_degraded else None
+        if failing is not None and any(
+            replica.spec.cluster_name == cluster
+            and replica.key.namespace == service.key.namespace
+            and any(
+                entry.selector.match_labels.items() <= replica.metadata.labels.items()
+                for entry in service.spec.endpoints
+            )
+            for replica in snapshot.replicas
+        ):
+            yield f"ModelService {service.key}: {failing.message or failing.reason}"
 
 
 def cluster(name: str, snapshot: Snapshot) -> ClusterDetail | None:

@@ -22,7 +22,7 @@ from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeploymen
 from modelplane_operator.api.bounds import SELECTOR_TEXT, SELECTORS, OurName
 from modelplane_operator.ask.answers.documents import DeploymentOutcome, Others, Outcomes
 from modelplane_operator.ask.answers.forecast import apply_edits, forecast, scale, with_drained, without
-from modelplane_operator.ask.answers.hardware import hardware
+from modelplane_operator.ask.answers.hardware import describe_hardware, hardware
 from modelplane_operator.ask.answers.schema import document
 from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.ask.answers.why import explain
@@ -197,7 +197,7 @@ def answer(
     """
     if question.spec.ask == "Hardware":
         devices = hardware(snapshot)
-        return QuestionAnswer(document("Hardware", devices), f"{len(devices)} kinds of devices may be asked for")
+        return QuestionAnswer(document("Hardware", devices), describe_hardware(devices))
     if question.spec.ask == "Why":
         explanation = explain(_find_deployment(question, snapshot), services, snapshot)
         return QuestionAnswer(document("Why", explanation), sentence(explanation.cause, *explanation.help))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from kubeloop.condition_types import Condition, Synced
-from kubeloop.words import sentence
+from kubeloop.words import list_names, sentence
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelReplica, ModelService, labels
 from modelplane_operator.api.model_deployment import PodTemplateAllowed
 from modelplane_operator.api.remedies import remedy as remedy_of
@@ -199,7 +200,10 @@ def _find_routes(
 
 
 def describe_missing_routes(service: ModelService) -> Iterator[str]:
-    """Yield a clause for each route of the model's API that the service does not carry."""
-    for route in service.status.routes if service.status else ():
+    """Yield a clause for the routes of the model's API that a service that is Ready does not carry, by their reason."""
+    paths = defaultdict[str, list[str]](list)
+    for route in service.status.routes if service.status and is_ready(service.conditions) else ():
         if not route.carried:
-            yield f"requests to {route.path} do not reach the engines{f': {route.message}' if route.message else ''}"
+            paths[route.message or ""].append(route.path)
+    for message, missing in paths.items():
+        yield f"requests to {list_names(missing)} do not reach the engines{f': {message}' if message else ''}"

@@ -39,7 +39,7 @@ def explain_object(
     kind, state = item.definition.kind, ready(item.conditions)
     parts = [
         NeededObject(
-            "ModelDeployment", explanation.name, explanation.ready, "" if explanation.ready else explanation.cause
+            "ModelDeployment", explanation.name, explanation.ready, "" if explanation.ready else explanation.reason
         )
         for explanation in explanations
     ]

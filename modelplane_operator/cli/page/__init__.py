@@ -44,7 +44,7 @@ def page(
             # Browsers never send the fragment, so the token reaches neither logs nor a Referer header.
             out.print(f"http://{LOOPBACK}:{chosen}/#token={token}", soft_wrap=True)
             if own:
-                out.print(f"You may not read the whole fleet: it is of namespace {own}.")
+                out.print(f"You cannot list the whole fleet; showing namespace {own} only.")
             out.print("Open it in a browser on this machine. Ctrl-C ends it.")
             await live.run()
         finally:
