@@ -41,7 +41,7 @@ INTRODUCTION = """\
 
 <!-- Written by `make crds` from scripts/troubleshooting.py and modelplane_operator/api/remedies.py; edit those. -->
 
-For a model, a service or an LLMInference, [`modelplane why NAME`](cli.md#why-is-it-not-running) prints the cause and the remedy.
+[`modelplane why NAME`](cli.md#why-is-it-not-running) prints cause and remedy for a model, a service or an LLMInference.
 For any object, `kubectl describe` lists its conditions, with `Ready` last.
 If `Ready` has the reason `Creating`, nothing is wrong yet; otherwise it repeats the reason of the failing condition.
 
