@@ -80,8 +80,8 @@ def _limit(message: str, condition_type: str) -> str:
     while count > 1 and len("; ".join((*clauses[:count], more))) > LONGEST:
         count -= 1
     first = clauses[:count]
-    if count == 1 and len(clauses[0]) + len(more) + 2 > LONGEST:
-        start = clauses[0][: LONGEST - len(more) - 6]
+    if count == 1:  # figures alone are no cause, so a part of the next clause follows them
+        start = message[: LONGEST - len(more) - 6]
         end = start.rfind(". ")
         first = [start[:end] if end > 0 else f"{start[: start.rfind(' ')]} ..."]
     command = next((clause for clause in clauses[count:] if "kubectl " in clause), "")

@@ -363,7 +363,7 @@ def _explain_kill(container: Section, terminated: Section) -> str:
     if not allowed or ran is None:
         return "its node ran out of memory, or a probe failed"
     if ran < allowed - period:
-        return f"its node ran out of memory, mostly, as its startup probe allows {_describe_seconds(allowed)}"
+        return "its node ran out of memory, mostly"
     if ran <= allowed + GRACE:
         return f"failed its startup probe for {_describe_seconds(allowed)}"
     return "failed its liveness probe, or its node ran out of memory"
