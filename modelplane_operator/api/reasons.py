@@ -80,9 +80,15 @@ def _limit(message: str, condition_type: str) -> str:
     while count > 1 and len("; ".join((*clauses[:count], more))) > LONGEST:
         count -= 1
     first = clauses[:count]
-    if count == 1 and len(clauses[0]) + len(more) + 2 > LONGEST:
-        start = clauses[0][: LONGEST - len(more) - 6]
+    if count == 1:  # figures alone are no cause, so a part of the next clause follows them
+        start = message.partition("; its log says more")[0][: LONGEST - len(more) - 6]
         end = start.rfind(". ")
-        first = [start[:end] if end > 0 else f"{start[: start.rfind(' ')]} ..."]
+        first = [
+            start[:end]
+            if end > 0
+            else f"{start[: start.rfind(' ')]} ..."
+            if len(start) == LONGEST - len(more) - 6
+            else start
+        ]
     command = next((clause for clause in clauses[count:] if "kubectl " in clause), "")
     return "; ".join(filter(None, (*first, command, more)))

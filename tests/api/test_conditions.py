@@ -160,8 +160,12 @@ def test_ready_without_a_message_has_the_meaning_of_its_reason() -> None:
         (f"cause {'x' * 200} {'y' * 200}", f"Cause {'x' * 200} ...; see ModelReady"),
         (f"cause. {'x' * 200} {'y' * 200}", "Cause; see ModelReady"),
         (
-            "; ".join(["cause", "x" * 290, "see kubectl logs x", "y"]),
-            "Cause; see kubectl logs x; see ModelReady",
+            "; ".join(["cause", "x" * 150, "y" * 150, "see kubectl logs x", "z"]),
+            f"Cause; {'x' * 150}; see kubectl logs x; see ModelReady",
+        ),
+        (
+            "; ".join(["0 of 1", f"cause {'x' * 150} {'y' * 150}", "z"]),
+            f"0 of 1; cause {'x' * 150} ...; see ModelReady",
         ),
     ],
 )

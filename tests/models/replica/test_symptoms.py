@@ -494,7 +494,7 @@ def test_what_is_the_matter_has_a_reason_of_its_own(ill: Manifest, reason: str) 
             137,
             "00:00:09",
             {"periodSeconds": 5, "failureThreshold": 72},
-            "SIGKILL: its node ran out of memory, mostly, as its startup probe allows 6 minutes",
+            "SIGKILL: its node ran out of memory, mostly",
         ),
         (
             137,

@@ -24,7 +24,7 @@ from modelplane_operator.api.model_deployment import (
     ReplicasReady,
     ReplicasScheduled,
 )
-from modelplane_operator.api.model_replica import ModelAccepted, ModelReady, ModelReplica
+from modelplane_operator.api.model_replica import ModelReady, ModelReplica
 from modelplane_operator.api.reasons import is_warning, not_ready
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.plan.rollout_plan import RolloutPlan
@@ -139,11 +139,8 @@ def _is_failing(replica: Manifest) -> bool:
 
 
 def _find_message(replica: Manifest) -> str:
-    """Return why a replica is not ready, uncut, unlike in Ready: what Synced says if a write fails."""
-    types = (ModelAccepted.__name__, ModelReady.__name__, Ready.__name__, Synced.__name__)
-    if condition(replica, Ready.__name__).reason == Synced.RECONCILE_ERROR.reason:
-        types = (Synced.__name__,)
-    for type_name in types:
+    """Return the message of the first condition of a replica that is False or Unknown."""
+    for type_name in (Ready.__name__, ModelReady.__name__, Synced.__name__):
         current = condition(replica, type_name)
         if current.status not in {"", "True"} and current.message:
             return current.message

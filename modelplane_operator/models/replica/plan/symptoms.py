@@ -363,9 +363,11 @@ def _explain_kill(container: Section, terminated: Section) -> str:
     if not allowed or ran is None:
         return "its node ran out of memory, or a probe failed"
     if ran < allowed - period:
-        return f"its node ran out of memory, mostly, as its startup probe allows {_describe_seconds(allowed)}"
+        return "its node ran out of memory, mostly"
     if ran <= allowed + GRACE:
-        return f"failed its startup probe for {_describe_seconds(allowed)}"
+        minutes = allowed // 60
+        time = count_of(minutes, "minute") if minutes else count_of(allowed, "second")
+        return f"failed its startup probe for {time}"
     return "failed its liveness probe, or its node ran out of memory"
 
 
@@ -376,11 +378,6 @@ def _count_seconds(terminated: Section) -> float | None:
         return (finished - started).total_seconds()
     except (TypeError, ValueError):
         return None
-
-
-def _describe_seconds(seconds: int) -> str:
-    """Return a time in whole minutes, or in seconds below a minute."""
-    return count_of(seconds // 60, "minute") if seconds >= 60 else count_of(seconds, "second")
 
 
 def _find_spec(pod: Manifest, status: Section) -> Section:
