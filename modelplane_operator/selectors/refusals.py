@@ -97,7 +97,7 @@ def _operator_hint(operator: str, types: list[t.Type], node: Call) -> str:
     operands = [inner for item in node.args for inner in (item, *(item.args if isinstance(item, Call) else ()))]
     literal = next((item.value for item in reversed(operands) if isinstance(item, Literal)), None)
     is_version = isinstance(literal, str) and re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", literal)
-    version = f'semver("{literal if is_version else "9.0.0"}")'
+    version = f'semver("{literal}")' if is_version else 'semver("9.0.0")'
     for type_, example in ((t.QUANTITY, _write_quantity(literal)), (t.SEMVER, version)):
         if type_ not in (first, second):
             continue

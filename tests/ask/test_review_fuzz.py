@@ -19,6 +19,8 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from kubeloop.cache.informer import Informer
+from kubeloop.cache.referenced import ReferencedObjects
+from kubeloop.client.kube import Kube
 from kubeloop.resource import of
 from modelplane_operator.api import KINDS, InferenceCluster, Kind
 from modelplane_operator.ask.admission.reviews import of_kinds
@@ -43,6 +45,15 @@ EXAMPLES = [
 ]
 
 
+def nothing() -> Kube:
+    """The hub, which has none of the Secrets and ConfigMaps that examples name."""
+
+    async def find(*_: object) -> None:
+        return None
+
+    return cast(Kube, SimpleNamespace(find=find))
+
+
 async def webhook() -> Webhook:
     """The operator's controllers, on a hub with a cluster on which everything fits, and nothing else."""
     controllers = await declared()
@@ -58,7 +69,7 @@ async def webhook() -> Webhook:
     informers[of(InferenceCluster)].on_write(roomy)
     hub = SimpleNamespace(synced=True, find=lambda kind: informers.get(kind) or Informer(kind, lambda: 0.0))
     clients = cast(Any, SimpleNamespace(hub=hub, now=lambda: EPOCH, names=lambda: (), cluster=lambda _: None))
-    deciding = deployments.controller(fleet, timedelta(0))
+    deciding = deployments.controller(fleet, timedelta(0), ReferencedObjects(nothing, float, 1.0))
     known = {**{controller.type: controller for controller in controllers}, deciding.type: deciding}
     reviews = of_kinds(fleet, Reach(), known)
     of_users = [
