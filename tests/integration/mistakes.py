@@ -123,7 +123,7 @@ MORE: Mapping[str, Situation] = {
     "nearly-enough": Situation(asking(MEMORY.format("81Gi")), ("memory is 80Gi, needs >= 81Gi: write 80Gi",)),
     "other-fleet-label": Situation(
         asking(clusterSelector={"matchLabels": {"site": "worker-3"}}),
-        ("label site is worker-", "worker-3 is asked for"),
+        ("label site is another, worker-3 is asked for", "label the cluster"),
     ),
     "three-kinds-of-gpu": Situation(
         lambda space, name: [
@@ -193,6 +193,7 @@ MORE: Mapping[str, Situation] = {
         guarded("token", "absent"),
         ("Secret absent does not exist", "make it, with an API key under each client's name"),
         SERVICE,
+        why=("No endpoint can answer",),
     ),
     "two-lines": Situation(
         with_two_lines, ("holds no header's value under token", "one line of printable ASCII"), ENDPOINT
@@ -216,12 +217,14 @@ MORE: Mapping[str, Situation] = {
         inference({"model": "org/model", "gpu": 1, "providerConfigName": "incluster"}),
         ("llmInferences.onHub",),
         INFERENCE,
+        why=("is not granted to", "ask the platform team to grant"),
         reason="NotGranted",
     ),
     "llm-not-granted": Situation(
         inference({"model": "org/model", "gpu": 1, "providerConfigName": "worker-1"}),
         ('providerConfigName "worker-1"', "have the grant added to spec.llmInferences"),
         INFERENCE,
+        why=('providerConfigName "worker-1"', "ask the platform team to grant"),
         reason="NotGranted",
     ),
     "llm-too-large": Situation(
@@ -249,7 +252,7 @@ MORE: Mapping[str, Situation] = {
     ),
     "cluster-aks": Situation(
         of_cloud({"source": "AKS", "aks": {"location": "westeurope"}}),
-        ("clusters on AKS cannot be made yet; bring one with `source: Existing`",),
+        ("on AKS", "bring one with `source: Existing`"),
         CLUSTER,
     ),
 }

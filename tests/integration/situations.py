@@ -44,6 +44,8 @@ class Situation:
     kind: str = DEPLOYMENT
     runs: bool = False
     """Whether its pods take nodes."""
+    why: tuple[str, ...] | None = None
+    """What `modelplane why` says instead, where the message is cut, or where another cause comes first."""
     reason: str = ""
     """The reason of its Ready condition, where it is that of the part that fails."""
     seconds: float = 60.0
@@ -436,9 +438,13 @@ SITUATIONS: Mapping[str, Situation] = {
         guarded("keys-of-nobody"),
         ("Secret keys-of-nobody does not exist", "make it, with an API key under each client's name"),
         SERVICE,
+        why=("No endpoint can answer",),
     ),
     "empty-api-keys": Situation(
-        guarded("no-keys"), ("Secret no-keys holds no API key", "write one as a line of printable ASCII"), SERVICE
+        guarded("no-keys"),
+        ("Secret no-keys holds no API key", "write one as a line of printable ASCII"),
+        SERVICE,
+        why=("No endpoint can answer",),
     ),
     # Endpoints ---
     "no-such-host": Situation(
@@ -492,6 +498,7 @@ SITUATIONS: Mapping[str, Situation] = {
         inference({"model": "org/model", "providerConfigName": "nowhere", "gpu": 1}),
         ('Field providerConfigName "nowhere": no Secret of that name', "have the grant added to spec.llmInferences"),
         INFERENCE,
+        why=('providerConfigName "nowhere": no Secret of that name', "ask the platform team to grant"),
     ),
     "llm-no-memory": Situation(
         inference({"model": "org/model", "placement": "Fleet", "gpu": 1}),

@@ -113,7 +113,7 @@ async def unexplained(stage: Stage, space: str, situations: Mapping[str, Situati
             continue
         if situation.kind in WHY:
             why = await asyncio.to_thread(asked, stage, WHY[situation.kind] + name, space)
-            if missing := lacking(situation, why):
+            if missing := [words for words in situation.why or situation.says if words not in why]:
                 wrong.append(f"why {name} does not say {missing}:\n{why}")
     return wrong
 

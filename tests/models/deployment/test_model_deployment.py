@@ -472,7 +472,7 @@ def test_what_waits_for_nodes_is_not_settled_without_a_word_of_it() -> None:
     assert decided["Progressing"] == (
         "False",
         "Settled",
-        "Nothing more can be placed now: 27 replicas wait for nodes",
+        "Nothing more can be placed now: 27 replicas wait for a place",
     )
     assert decided["Ready"][:2] == ("False", "InsufficientCapacity")
     assert decided["Ready"][2].startswith("3 of 30 replicas placed; cluster a: engine main needs 1 node of pool")

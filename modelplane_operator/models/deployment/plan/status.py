@@ -184,7 +184,7 @@ def _report_starting(observed: Observed, rollout_plan: RolloutPlan) -> Condition
         return Progressing.STALLED.condition(observed.now)
     missing = rollout_plan.decision.missing
     waits = (
-        f"nothing more can be placed now: {count_of(missing, 'replica')} wait{'s' if missing == 1 else ''} for nodes"
+        f"nothing more can be placed now: {count_of(missing, 'replica')} wait{'s' if missing == 1 else ''} for a place"
     )
     return Progressing.SETTLED.condition(observed.now, message=waits if missing else "")
 
