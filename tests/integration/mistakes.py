@@ -142,7 +142,8 @@ MORE: Mapping[str, Situation] = {
     # Placed, and does not run ---
     "too-much-memory": Situation(
         contained(resources={"requests": {"memory": "9000Gi"}}),
-        ("not enough memory on 2 nodes", "request less"),
+        ("not enough memory on 2 nodes",),
+        why=("not enough memory on 2 nodes", "request less"),
         runs=True,
     ),
     "too-many-cpus": Situation(

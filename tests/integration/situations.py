@@ -413,7 +413,10 @@ SITUATIONS: Mapping[str, Situation] = {
     ),
     "no-image": Situation(
         running(pull="fails"),
-        ("not found", "correct the image of the container, or name the Secret with the registry's credentials"),
+        (
+            "the registry has no such image",
+            "correct the image of the container, or name the Secret with the registry's credentials",
+        ),
         runs=True,
     ),
     "hangs": Situation(
