@@ -147,7 +147,10 @@ MORE: Mapping[str, Situation] = {
         runs=True,
     ),
     "too-many-cpus": Situation(
-        contained(resources={"requests": {"cpu": "900"}}), ("not enough cpu on 2 nodes", "request less"), runs=True
+        contained(resources={"requests": {"cpu": "900"}}),
+        ("not enough cpu on 2 nodes",),
+        why=("not enough cpu on 2 nodes", "request less"),
+        runs=True,
     ),
     "usage-error": Situation(
         running(crash=2), ("crash loop, exit code 2", "kubectl logs -n modelplane-"), runs=True, reason="CrashLoop"
