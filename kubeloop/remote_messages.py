@@ -77,6 +77,7 @@ _TRANSLATIONS: Final = tuple(
             "low on resource: (?P<name>memory|ephemeral-storage|inodes|nodefs|imagefs|pids)",
             "its node was low on {name}",
         ),
+        ("imminent node shutdown", "its node was shut down"),
     )
 )
 

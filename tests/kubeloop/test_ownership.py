@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
 from kubeloop.client.kube import Kube
 from kubeloop.objects import key_of
-from kubeloop.ownership import add_content_hash, compute_owned_fields, is_current
+from kubeloop.ownership import add_content_hash, compute_owned_fields, is_current, owns
 from kubeloop.types import type_of
 from tests.api.contract import rich
 from tests.support.api import Api
@@ -171,3 +173,43 @@ async def test_what_somebody_else_added_is_theirs(api: Api, kube: Kube, namespac
     live = await kube.get(type_of(wanted), key_of(wanted))
 
     assert is_current(live, compute_owned_fields(live), wanted)
+
+
+OURS = {"data": {"tls.crt": "", "tls.key": "", "ca.crt": ""}}
+
+
+def certificate(namespace: str, *, named: str = "data") -> Manifest:
+    """A Secret as the operator issues it (`data`), and as somebody else writes another key into it."""
+    data = dict.fromkeys(("tls.crt", "tls.key", "ca.crt"), "YQ==" if named == "data" else "other")
+    metadata = {"name": "c", "namespace": namespace, "labels": {"a": "b"}}
+    secret_type = "kubernetes.io/tls"  # noqa: S105
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": secret_type, named: data}
+
+
+@pytest.mark.parametrize("named", ["data", "stringData"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "replace -f -",
+        "replace --force --grace-period=0 -f -",
+        "apply -f -",
+        "apply --server-side --force-conflicts -f -",
+        "apply --server-side --force-conflicts --field-manager=argocd-controller -f -",
+    ],
+)
+async def test_a_secret_that_another_client_replaces_is_no_longer_ours(
+    api: Api, kube: Kube, namespace: str, command: str, named: str
+) -> None:
+    issued = certificate(namespace)
+    assert owns(compute_owned_fields(await kube.apply(issued)), OURS)
+    other = certificate(namespace, named=named)
+    if named == "data":
+        other = change(other, "data", {**other["data"], "tls.key": "b3RoZXI="})
+
+    await asyncio.sleep(1)  # servers record the second
+    await api.kubectl("-n", namespace, *command.split(" "), stdin=orjson.dumps(other).decode())
+    await asyncio.sleep(1)
+    live = await kube.get(type_of(issued), key_of(issued))
+    assert live["data"]["tls.key"] == "b3RoZXI="
+    assert not owns(compute_owned_fields(live), OURS)
+    assert owns(compute_owned_fields(await kube.apply(issued)), OURS), "until it is issued again"

@@ -21,11 +21,13 @@ def node(
     pool: str = "gpu",
     *,
     ready: str = "True",
+    since: str = "",
     offers: Mapping[str, str] | None = None,
     fabrics: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Manifest:
-    conditions = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]
+    changed = {"lastTransitionTime": since} if since else {}
+    conditions = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready, **changed}]
     found = fabrics or {}
     labelled = {labels.POOL: pool, "kubernetes.io/hostname": name, **{k: v for k, v in found.items() if v}}
     metadata = {

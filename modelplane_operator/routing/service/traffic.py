@@ -22,7 +22,10 @@ WINDOW: Final = 300.0  # seconds
 LEAST: Final = 10  # failed requests, or chance would decide
 MANY, FEW = 0.2, 0.05  # the shares of failed requests from which a service is degraded, and below which it is not
 GAVE_UP: Final = 499  # Traefik's status of a request whose client has ended it before an answer began
-FAULTS: Final = frozenset({*range(500, 600), GAVE_UP})
+# Traefik's fast proxy counts a client that ends its stream as 502, which people who stop an answer do all the time. It
+# looks like a backend without a connection, which the operator's own requests meet (routing/service/probe.py).
+CUT_OFF: Final = 502
+FAULTS: Final = frozenset(range(500, 600))
 
 Codes = Mapping[int, float]
 """Numbers of requests by status."""
@@ -56,10 +59,15 @@ def _parse_lines(lines: Iterable[str]) -> Iterator[tuple[str, str, int, float]]:
         code = labels.get("code") or labels.get("envoy_response_code", "")
         router = _ROUTER.fullmatch(labels.get("router", ""))
         cluster = _CLUSTER.fullmatch(labels.get("envoy_cluster_name", ""))
-        if code.isdigit() and router:
+        if code.isdigit() and router and int(code) != CUT_OFF:
             yield router[1], router[2], int(code), float(matched[2])
         elif code.isdigit() and cluster:
-            yield f"{cluster[1]}-{cluster[2]}", cluster[3], int(code), float(matched[2])
+            yield _join(cluster[1], cluster[2]), cluster[3], int(code), float(matched[2])
+
+
+def _join(namespace: str, route: str) -> str:
+    """Return the namespace and name of a route as Traefik joins them, which writes `a--b` as `a-b`."""
+    return re.sub("-+", "-", f"{namespace}-{route}")
 
 
 @dataclass(slots=True)
@@ -125,12 +133,14 @@ class Traffic:
 
 def _get_route(service: Key) -> str:
     """Return the namespace and name of a service's route, as gateways join them."""
-    return f"{service.namespace}-{names.service_route(*service)}"
+    return _join(service.namespace, names.service_route(*service))
 
 
 def _describe(codes: Counter[int], old: str) -> str:
     """Return what is said of requests with these statuses; what was said before, until few of them fail."""
-    failed, total = Counter({code: count for code, count in codes.items() if code in FAULTS}), codes.total()
+    # Some clients, such as editors, give up most of their requests: only where nothing succeeds is that a fault.
+    faults = FAULTS if any(code < 400 for code in codes) else FAULTS | {GAVE_UP}
+    failed, total = Counter({code: count for code, count in codes.items() if code in faults}), codes.total()
     share = failed.total() / total if total else 0.0
     if old:
         return old if share > FEW else ""

@@ -64,6 +64,10 @@ def hardware(*nodes: Manifest, slices: Sequence[Manifest] | None = None) -> Obse
     )
 
 
+def minutes_ago(minutes: int) -> str:
+    return f"{EPOCH - timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"
+
+
 FOUR_NODES = hardware(*map(node, "abcd"))
 
 
@@ -820,6 +824,31 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
         ),
         pytest.param(
             cluster({**POOL, "maxNodeCount": 9}), hardware(), 9, (0, 0), "AllPresent", id="an autoscaled pool at rest"
+        ),
+        # kubelet 1.36 says of a node that joins, or is shut down: False; nothing of one that is lost: Unknown
+        pytest.param(
+            cluster({**POOL, "maxNodeCount": 9}),
+            hardware(node("a"), node("b", ready="False", since=minutes_ago(2))),
+            9,
+            (2, 1),
+            "AllPresent",
+            id="a node that an autoscaler adds needs nobody",
+        ),
+        pytest.param(
+            cluster({**POOL, "maxNodeCount": 9}),
+            hardware(node("a"), node("b", ready="False", since=minutes_ago(20))),
+            9,
+            (2, 1),
+            f"NodesMissing: Pool gpu: 1 of 2 nodes usable (1 not ready): node b is not ready since {minutes_ago(20)}",
+            id="a node that takes too long to join is missed",
+        ),
+        pytest.param(
+            cluster({**POOL, "maxNodeCount": 9}),
+            hardware(node("a"), node("b", ready="Unknown", since=minutes_ago(2))),
+            9,
+            (2, 1),
+            f"NodesMissing: Pool gpu: 1 of 2 nodes usable (1 not ready): node b is not ready since {minutes_ago(2)}",
+            id="a lost node of an autoscaled pool is missed",
         ),
         pytest.param(
             cluster({**POOL, "nodeCount": 3}),

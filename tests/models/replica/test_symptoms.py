@@ -36,13 +36,15 @@ MOMENT = "2026-01-03T00:00:00Z"
 
 KILLED = {"exitCode": 137, "reason": "OOMKilled"}
 IMAGE = "correct the image of the container, or name the Secret with the registry's credentials in imagePullSecrets"
+LIVENESS = {"httpGet": {}, "periodSeconds": 30, "timeoutSeconds": 20, "failureThreshold": 10}  # as engines have it
+NO_COMMAND = 'exec: "vlm": executable file not found in $PATH'
 QUOTA = {
     "type": "ReplicaFailure",
     "status": "True",
     "reason": "FailedCreate",
     "message": 'pods "a-5d007d0c1d-x2x9k" is forbidden: exceeded quota: team',
 }
-OUT_OF_MEMORY = "OOMKilled: it takes more memory than its limit: raise that, or have it take less"
+OUT_OF_MEMORY = "OOMKilled: it takes more memory than its limit or its node has: raise the limit, or have it take less"
 
 
 def pod(name: str = "a", *, ready: bool = False, node: str = "", terminating: bool = False, **status: Any) -> Manifest:
@@ -171,7 +173,32 @@ NO_NODE = {
             pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory. Threshold 10Mi"),
             "pod a failed: Evicted: its node was low on memory",
         ),
+        # kubelet 1.36 leaves the containers' own states beside the reason for which it ended the pod
+        (
+            pod(
+                phase="Failed",
+                reason="Evicted",
+                message="The node was low on resource: memory. Threshold 10Mi",
+                containerStatuses=[{"name": "engine", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}],
+            ),
+            "pod a failed: Evicted: its node was low on memory",
+        ),
+        (
+            pod(
+                phase="Failed",
+                reason="Terminated",
+                message="Pod was terminated in response to imminent node shutdown.",
+                containerStatuses=[{"name": "engine", "state": {"terminated": {"exitCode": 143, "reason": "Error"}}}],
+            ),
+            "pod a failed: Terminated: its node was shut down",
+        ),
         (pod(phase="Failed"), "pod a failed: no reason given"),
+        # containerd's status of a command that the image does not have: there is no log
+        (
+            engine(waiting("CrashLoopBackOff", last={"exitCode": 128, "reason": "StartError", "message": NO_COMMAND})),
+            f"pod a engine: crash loop, exit code 128 (StartError: its image does not have the command); {PREVIOUS}",
+        ),
+        (engine(waiting("SignatureValidationFailed")), f"pod a engine: SignatureValidationFailed; {IMAGE}"),
         (running(), f"pod a engine: no answer on port 8000 at /health since 2026-01-01T00:00:00Z; {LOG}"),
         (
             running(restarts=5, last={"exitCode": 137, "reason": "OOMKilled"}),
@@ -498,6 +525,12 @@ def test_what_is_the_matter_has_a_reason_of_its_own(ill: Manifest, reason: str) 
         ),
         (
             137,
+            "00:20:00",
+            {"periodSeconds": 5, "failureThreshold": 720},
+            "SIGKILL: failed its liveness probe, or its node ran out of memory",
+        ),
+        (
+            137,
             "09:00:00",
             {"periodSeconds": 5, "failureThreshold": 72},
             "SIGKILL: failed its liveness probe, or its node ran out of memory",
@@ -516,7 +549,9 @@ def test_an_engine_that_was_killed_says_what_killed_it(code: int, ran: str, prob
     killed = engine(
         {**waiting("CrashLoopBackOff", last={"exitCode": code, "reason": "Error", **times}), "restartCount": 4}
     )
-    killed["spec"]["containers"] = [{"name": "engine", "startupProbe": {"httpGet": {}, **probe}}]
+    killed["spec"]["containers"] = [
+        {"name": "engine", "startupProbe": {"httpGet": {}, **probe}, "livenessProbe": LIVENESS}
+    ]
 
     (symptom,) = symptoms([prune_pod(killed)])
     assert symptom.message.startswith(f"engine: crash loop, killed by {words}, 4 restarts so far")

@@ -80,11 +80,30 @@ def test_few_failures_and_refusals_are_no_outage(codes: dict[str, int]) -> None:
     assert looked(traffic, 30, traefik(CHAT, **codes)) == []
 
 
-def test_clients_that_give_up_waiting_are_failures() -> None:
+def test_clients_that_give_up_waiting_are_failures_where_nothing_succeeds() -> None:
     traffic = Traffic()
     looked(traffic, 0, "")
     looked(traffic, 30, traefik(CHAT, c499=12))
     assert "12 of 12 requests in 5 minutes failed with 499 (clients gave up before an answer)" in traffic.describe(CHAT)
+    assert looked(traffic, 60, traefik(CHAT, c499=60, c200=20)) == [CHAT]
+    assert traffic.describe(CHAT) == "", "an editor gives up a completion at each key"
+
+
+def test_streams_that_their_clients_end_are_no_failures_of_traefik() -> None:
+    """Traefik 3.7.12 counts them as 502 with its fast proxy; Envoy 1.39 counts the status that it sent, 200."""
+    traffic = Traffic()
+    looked(traffic, 0, "")
+    assert looked(traffic, 30, traefik(CHAT, c200=40, c502=40)) == []
+    assert looked(traffic, 60, traefik(CHAT, c200=40, c500=40, c502=40)) == [CHAT]
+    assert looked(traffic, 90, envoy(OTHER, c502=40)) == [OTHER], "of Envoy, it is the answer of what is behind"
+
+
+def test_a_namespace_with_two_dashes_is_found_as_traefik_3_7_12_writes_it() -> None:
+    key, traffic = Key("ml--team", "chat"), Traffic()
+    for text in ("", traefik(key, c500=40).replace("ml--team", "ml-team")):
+        traffic.add(POD, text, 0)
+    assert traffic.decide([POD], [key], 0) == [key]
+    assert parse_counters(envoy(key, c500=1)).keys() == {(f"ml-team-{names.service_route(*key)}", "0")}
 
 
 def test_a_pod_that_starts_again_counts_from_nothing_and_pods_are_added_up() -> None:

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
 
 from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, Section, entries, labels_of, section
@@ -21,6 +23,8 @@ from modelplane_operator.models.replica.plan.nodes import describe_not_ready, un
 from modelplane_operator.scheduling.cluster import Usability
 from modelplane_operator.selectors import quantity
 
+MOVING: Final = timedelta(minutes=10)
+"""How long a node may take to join or to shut down."""
 _MESSAGE_LENGTH = 100  # characters kept of each message in a node's status
 _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 """Effects of taints that keep pods without a toleration off a node."""
@@ -50,6 +54,8 @@ class PoolNodes:
     """The number of nodes that are ready and cordoned."""
     not_ready: int = 0
     """The number of nodes that are not ready."""
+    moving: int = 0
+    """The number of those whose kubelet has said so for a short time, as of nodes that join or shut down."""
     allocatable: Amounts | None = None
     """The smallest allocatable CPU (whole cores) and memory (Gi) of any node; None while no node reports them."""
     fabrics: Mapping[str, Fabric] = field(default_factory=dict[str, Fabric])
@@ -143,16 +149,24 @@ class _Stock:
     """Drivers with devices that belong to no single node and cannot be counted by node."""
 
 
-def nodes_by_pool(pools: Iterable[GpuPool], observed: ObservedHardware) -> dict[str, PoolNodes]:
+def nodes_by_pool(pools: Iterable[GpuPool], observed: ObservedHardware, now: datetime) -> dict[str, PoolNodes]:
     """Return the observed nodes by pool; nodes with a label of no pool are ignored."""
     by_pool: dict[str, list[Manifest]] = {}
     for node in observed.nodes:
         by_pool.setdefault(labels_of(node).get(labels.POOL, ""), []).append(node)
     stock = _build_stock(observed.slices)
-    return {pool.name: _evaluate_pool(pool, by_pool.get(pool.name, ()), stock) for pool in pools}
+    return {pool.name: _evaluate_pool(pool, by_pool.get(pool.name, ()), stock, now) for pool in pools}
 
 
-def _evaluate_pool(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> PoolNodes:
+def _is_moving(node: Manifest, now: datetime) -> bool:
+    """True if the kubelet of a node has said for a short time that it is not ready. A lost one says nothing."""
+    ready = condition(node, "Ready")
+    with suppress(ValueError, TypeError):  # a cluster may return anything
+        return ready.status == "False" and now - datetime.fromisoformat(ready.last_transition_time) < MOVING
+    return False
+
+
+def _evaluate_pool(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock, now: datetime) -> PoolNodes:
     """Return the nodes of a pool: their number, how many are usable, and the problem of one that is not."""
     evaluated = [(node, _find_node_problem(node, pool.devices, stock)) for node in nodes]
     problems = [problem for _, problem in evaluated if problem]
@@ -164,6 +178,7 @@ def _evaluate_pool(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> P
         min(problems, default=""),
         cordoned=sum(bool(unfit(node)) for node in nodes) - not_ready,
         not_ready=not_ready,
+        moving=sum(_is_moving(node, now) for node in nodes),
         allocatable=_compute_min_allocatable(nodes),
         fabrics=fabrics,
     )

@@ -71,7 +71,8 @@ def in_service(observed: Observed, state: ClusterState) -> Plan:
         observed, from_stack(observed) if has_stack(observed, state) else own_gateway(observed, state)
     )
     resolved = resolve_pools(observed)
-    nodes = nodes_by_pool(resolved.pools, state.hardware) if isinstance(state.hardware, ObservedHardware) else {}
+    hardware = state.hardware if isinstance(state.hardware, ObservedHardware) else None
+    nodes = nodes_by_pool(resolved.pools, hardware, observed.now) if hardware else {}
     # A cluster without any known pool cannot run models, whatever else works.
     running = ClusterReady.CLUSTER_RUNNING
     if resolved.missing and not resolved.pools:

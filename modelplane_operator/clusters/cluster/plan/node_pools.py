@@ -138,8 +138,11 @@ def declared_nodes(pool: NodePool) -> int:
 
 
 def count_desired_nodes(pool: NodePool, present: PoolNodes) -> int:
-    """Return the number of nodes that should be usable: what the spec asks for, or what an autoscaler has added."""
-    return max(pool.min_node_count or 0, present.nodes) if pool.max_node_count else pool.node_count
+    """Return the number of nodes that should be usable: what the spec asks for, or what an autoscaler has added.
+
+    Nodes that the autoscaler adds or removes at the moment are no reason to act.
+    """
+    return max(pool.min_node_count or 0, present.nodes - present.moving) if pool.max_node_count else pool.node_count
 
 
 D = TypeVar("D", ClassDevice, PublishedDevice)

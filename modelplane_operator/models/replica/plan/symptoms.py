@@ -28,15 +28,16 @@ LENGTH = 400  # a scheduler may name every node
 """Longest text that is retained of a scheduler's or a registry's message, in characters."""
 # Waiting does not resolve these. The kubelet's other reasons, such as ContainerCreating, are normal steps of a start.
 _BLOCKED_REASONS = {
-    "ErrImagePull": ModelReady.IMAGE_PULL_FAILED,
-    "ImagePullBackOff": ModelReady.IMAGE_PULL_FAILED,
-    "InvalidImageName": ModelReady.IMAGE_PULL_FAILED,
-    "ErrImageNeverPull": ModelReady.IMAGE_PULL_FAILED,
-    "CreateContainerConfigError": ModelReady.CANNOT_START,
-    "CreateContainerError": ModelReady.CANNOT_START,
+    **dict.fromkeys(("ErrImagePull", "ImagePullBackOff", "InvalidImageName"), ModelReady.IMAGE_PULL_FAILED),
+    **dict.fromkeys(("ErrImageNeverPull", "ImageInspectError"), ModelReady.IMAGE_PULL_FAILED),
+    **dict.fromkeys(("RegistryUnavailable", "SignatureValidationFailed"), ModelReady.IMAGE_PULL_FAILED),
+    **dict.fromkeys(("CreateContainerConfigError", "CreateContainerError"), ModelReady.CANNOT_START),
     "RunContainerError": ModelReady.CANNOT_START,
 }
 """Reasons of ModelReady for the kubelet's reasons of a waiting container."""
+
+_NOT_RUN = frozenset({"StartError", "ContainerCannotRun"})
+"""Reasons of containers whose command could not be run. They have no log; the message of the runtime says why."""
 
 _ADVICE = {
     ModelReady.IMAGE_PULL_FAILED: (
@@ -144,16 +145,11 @@ def prune_policy(policy: Manifest) -> Manifest:
     return {"metadata": section(policy, "metadata"), "status": {"ancestors": ancestors}}
 
 
-_PARENT = ("kind", "namespace", "name")  # fields that identify a gateway
+_PARENT = ("kind", "namespace", "name")
 """Fields that identify a gateway."""
 _REJECTED_POD = re.compile(r'pods "[^"]*" is forbidden')
 _REPLICA_FAILURE = "ReplicaFailure"  # condition type: pods cannot be created, because of a quota for example
-WORKLOAD_STATUS = (
-    "observedGeneration",
-    "replicas",
-    "readyReplicas",
-    "updatedReplicas",
-)  # fields of a workload's status
+WORKLOAD_STATUS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")
 """Fields of a workload's status that are retained."""
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
 _POD_CONDITIONS = frozenset({"Ready", "PodScheduled"})
@@ -184,15 +180,14 @@ def _prune_states(container: Section) -> Manifest:
 
 
 def _prune_probes(container: Section) -> Manifest:
-    """Return the address of a container's HTTP readiness probe and the timing of its startup probe, as far as it has
-    them.
-    """
+    """Return the address of a container's HTTP readiness probe and the timing of its other probes, if it has them."""
     http_get = object_in(object_in(container.get("readinessProbe")).get("httpGet"))
-    startup = shorten(object_in(container.get("startupProbe")), ("periodSeconds", "failureThreshold"))
-    return {
-        **({"readinessProbe": {"httpGet": shorten(http_get, ("path", "port"))}} if http_get else {}),
-        **({"startupProbe": startup} if startup else {}),
+    timings = {
+        name: timing
+        for name in ("startupProbe", "livenessProbe")
+        if (timing := shorten(object_in(container.get(name)), ("periodSeconds", "failureThreshold")))
     }
+    return {**({"readinessProbe": {"httpGet": shorten(http_get, ("path", "port"))}} if http_get else {}), **timings}
 
 
 def object_in(value: Any) -> Section:
@@ -251,7 +246,9 @@ def _diagnose(pod: Manifest, nodes: Unfit) -> Symptom:
         for container in entries(status, "initContainerStatuses")
         if section(container, "state", "terminated").get("exitCode") != 0
     )
-    for container in (*unfinished, *entries(status, "containerStatuses")):
+    # A kubelet that ends a pod, as Evicted for one, leaves the states of its containers beside that: mostly 137.
+    ended = status.get("phase") == "Failed" and status.get("reason")
+    for container in () if ended else (*unfinished, *entries(status, "containerStatuses")):
         reason, message = _describe_container(pod, container)
         if message:
             message = f"{message}{_describe_restarts(pod, container)}{_hint_at_exit_log(pod, container)}"
@@ -349,26 +346,36 @@ def _describe_exit(pod: Manifest, status: Section, terminated: Section) -> str:
     """Return the exit code of a terminated container with its likely cause, as a message."""
     code, reason = terminated.get("exitCode", "unknown"), sanitize(terminated.get("reason"))
     if reason == "OOMKilled":
-        return f"exit code {code} (OOMKilled: it takes more memory than its limit: raise that, or have it take less)"
+        # With cgroup v2 also where the node has none left; engines have no limit by default.
+        remedy = "raise the limit, or have it take less"
+        return f"exit code {code} (OOMKilled: it takes more memory than its limit or its node has: {remedy})"
+    if reason in _NOT_RUN:
+        return f"exit code {code} ({sanitize(reason, terminated.get('message'))})"
     if reason in {"", "Error"} and code in SIGNALS:
         return f"killed by {SIGNALS[code]}: {_explain_kill(_find_spec(pod, status), terminated)}"
     return f"exit code {code}{f' ({reason})' if reason and reason != 'Error' else ''}"
 
 
 def _explain_kill(container: Section, terminated: Section) -> str:
-    """Return who ended a container by a signal, judged by how long it ran: its startup probe, or its node."""
-    probe, ran = section(container, "startupProbe"), _count_seconds(terminated)
-    period, failures = probe.get("periodSeconds", 0), probe.get("failureThreshold", 0)
-    allowed = period * failures
+    """Return who ended a container by a signal, judged by how long it ran: its probes, or its node.
+
+    An engine may have answered long before its startup probe would have failed, so its liveness probe comes after that.
+    """
+    startup, liveness = (section(container, name) for name in ("startupProbe", "livenessProbe"))
+    allowed, period, ran = _count_allowed(startup), startup.get("periodSeconds", 0), _count_seconds(terminated)
     if not allowed or ran is None:
         return "its node ran out of memory, or a probe failed"
-    if ran < allowed - period:
-        return "its node ran out of memory, mostly"
-    if ran <= allowed + GRACE:
-        minutes = allowed // 60
-        time = count_of(minutes, "minute") if minutes else count_of(allowed, "second")
+    if allowed - period <= ran <= allowed + GRACE:
+        time = count_of(allowed // 60, "minute") if allowed >= 60 else count_of(allowed, "second")
         return f"failed its startup probe for {time}"
+    if ran < _count_allowed(liveness) - liveness.get("periodSeconds", 0):
+        return "its node ran out of memory, mostly"
     return "failed its liveness probe, or its node ran out of memory"
+
+
+def _count_allowed(probe: Section) -> int:
+    """Return the seconds that a probe lets a container be silent; 0 without a probe."""
+    return probe.get("periodSeconds", 0) * probe.get("failureThreshold", 0)
 
 
 def _count_seconds(terminated: Section) -> float | None:
@@ -409,9 +416,7 @@ def describe_starting(*awaited: str) -> str:
 
 
 def describe_unfinished(workload: Manifest, copies: int) -> str:
-    """Return what a Deployment or LeaderWorkerSet lacks of the requested copies; "" if all have the current
-    content.
-    """
+    """Return what a Deployment or LeaderWorkerSet lacks of the requested copies; "" if all have the current content."""
     status = section(workload, "status")
     if is_behind(workload):
         return "its controller has not seen the latest change"
