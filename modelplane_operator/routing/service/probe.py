@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Literal
 
 import aiohttp
 from yarl import URL
 
-from kubeloop.client.resolver import OwnThreads
+from kubeloop.client.resolver import OwnThreads, Refuse, allow_all
 from modelplane_operator.routing.service.answer import GatewayAnswer
 
 CONNECT_SECONDS = 2.0
@@ -71,11 +71,16 @@ class Asker:
 
     now: Callable[[], float]
     """The clock, in seconds."""
-    _names: OwnThreads = field(default_factory=lambda: OwnThreads(at_once=AT_ONCE), init=False)
+    refuse: InitVar[Refuse] = allow_all
+    """Returns why a name with these addresses may not be dialled; empty if it may."""
+    _names: OwnThreads = field(init=False)
     _unreached: dict[tuple[str, int], _Unreached] = field(
         default_factory=dict[tuple[str, int], "_Unreached"], init=False
     )
     """The failed connections by gateway."""
+
+    def __post_init__(self, refuse: Refuse) -> None:
+        self._names = OwnThreads(at_once=AT_ONCE, refuse=refuse)
 
     async def ask(self, way: ServiceAddress) -> GatewayAnswer:
         """Return the response of a service, or of the gateway in its place. Does not raise."""
