@@ -6,6 +6,8 @@ other's certificates whichever of them learns of a change first. Keys are genera
 
     REPLACED    age of the newest authority at which the next one is created
     SIGNS       age at which an authority begins to sign, and all certificates are issued again
+    PAUSE       least time until a certificate that another client has replaced is issued again, as that client may
+                replace it again and again
     KEPT        time for which older ones stay trusted after that, until all certificates they signed have expired
 """
 
@@ -20,6 +22,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from kubeloop.certificate import Certificate, Usage
+from kubeloop.condition_types import Condition, ConditionType
 from kubeloop.objects import Key, Manifest, annotations_of, is_terminating, key_of, section
 from kubeloop.plan import HUB, Issue
 from modelplane_operator.api import labels, names
@@ -30,6 +33,7 @@ SIGNS: Final = timedelta(days=7)
 VALID: Final = timedelta(days=30)
 RENEWED: Final = timedelta(days=20)
 TRUSTED_FOR: Final = VALID
+PAUSE: Final = timedelta(seconds=5)
 SKEW: Final = timedelta(hours=1)  # the tolerated difference between two machines' clocks
 
 UNLABELLED: Final = "it is no longer there, or no longer has the operator's labels"
@@ -144,6 +148,20 @@ def is_current(secret: Manifest | None, desired: Issue, now: datetime) -> bool:
         and renew_at is not None
         and now < renew_at
     )
+
+
+def is_reported(conditions: Iterable[Condition], reason: ConditionType, now: datetime) -> bool:
+    """True if a condition has said for a while that a certificate was replaced."""
+    since = (
+        item.last_transition_time for item in conditions if (item.type, item.reason) == (reason.type, reason.reason)
+    )
+    return any(not timedelta() <= now - time < PAUSE for time in since)
+
+
+def was_just_issued(secret: Manifest | None, now: datetime) -> bool:
+    """True if the operator has issued a Secret's certificate a moment ago."""
+    renew_at = _parse_time(annotations_of(secret).get(labels.RENEW_AFTER, "")) if secret else None
+    return renew_at is not None and timedelta() <= now - (renew_at - RENEWED) < PAUSE
 
 
 def describe_replaced(secret: str, fault: str, cluster: str = HUB) -> str:
