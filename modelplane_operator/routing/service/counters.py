@@ -104,7 +104,7 @@ async def _select_lines(content: aiohttp.StreamReader) -> bytes:
     selected, rest = bytearray(), b""
     async for chunk in content.iter_chunked(CHUNK):
         *lines, rest = (rest + chunk).split(b"\n")
-        selected += b"".join(line + b"\n" for line in lines if line.startswith(COUNTED))
+        selected += b"".join(line + b"\n" for line in lines if COUNTED.match(line))
         rest = rest if len(rest) <= CHUNK else b""
         if len(selected) > LARGEST:
             break

@@ -23,10 +23,11 @@ LEAST: Final = 10  # failed requests, or chance would decide
 MANY, FEW = 0.2, 0.05  # the shares of failed requests from which a service is degraded, and below which it is not
 GAVE_UP: Final = 499  # Traefik's status of a request whose client has ended it before an answer began
 FAULTS: Final = frozenset({*range(500, 600), GAVE_UP})
-REFUSED: Final = range(400, GAVE_UP)
-"""Statuses of requests that are the client's fault: who sends many of them hides no failures of others."""
-COUNTED: Final = (b"traefik_router_requests_total{", b"envoy_cluster_upstream_rq{")
-"""The beginnings of the lines that count requests of routes."""
+COUNTED: Final = re.compile(
+    rb'(?:traefik_router_requests_total\{(?=[^}]*method="POST")|envoy_cluster_upstream_rq\{)'
+    rb'[^}]*code="(?:[235][0-9]{2}|499)"'
+)
+"""Beginning of a line that counts requests that succeeded or failed; endpoints may answer with any three digits."""
 
 Codes = Mapping[int, float]
 """Numbers of requests by status."""
@@ -37,7 +38,8 @@ _TRAEFIK: Final = re.compile(r'^traefik_router_requests_total\{(?=[^}]*method="P
 # Envoy Gateway 1.9: the clusters of HTTPRoutes' rules.
 _ENVOY: Final = re.compile(r"^envoy_cluster_upstream_rq\{([^}]*)\} " + _NUMBER)
 _LABEL: Final = re.compile(r'(code|router|envoy_response_code|envoy_cluster_name)="([^"]*)"')
-_STATUS: Final = re.compile("[1-9][0-9]{2}")
+# Other 4xx are the client's fault: who sends many such requests hides no failures of others.
+_STATUS: Final = re.compile("[235][0-9]{2}|499")
 _ROUTER: Final = re.compile(
     rf"httproute-(.+)-gw-{names.SYSTEM_NAMESPACE}-{names.HUB_GATEWAY}-ep-[a-z]+-(\d+)-[0-9a-f]+@.*"
 )
@@ -62,7 +64,7 @@ def _parse_lines(lines: Iterable[str]) -> Iterator[tuple[str, str, int, float]]:
         code = labels.get("code") or labels.get("envoy_response_code", "")
         router = _ROUTER.fullmatch(labels.get("router", ""))
         cluster = _CLUSTER.fullmatch(labels.get("envoy_cluster_name", ""))
-        if not _STATUS.fullmatch(code) or int(code) in REFUSED:
+        if not _STATUS.fullmatch(code):
             continue
         if router:
             yield router[1], router[2], int(code), float(matched[2])

@@ -103,10 +103,12 @@ def test_lines_of_another_form_are_left_out(of: Callable[..., str], count: str, 
 def test_lines_about_other_things_crowd_out_no_counters_and_no_number_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [traefik(Key("team", f"s{number}"), c500=1234567) for number in range(400)]
     other = 'traefik_router_request_duration_seconds_bucket{code="500"} 1\n' * 40_000
+    other += "\n".join(traefik(OTHER, method="PUT", **{f"c{code}": 1}) for code in range(200, 1000))
+    other += "\n".join(traefik(OTHER, **{f"c{code}": 1}) for code in (*range(400, 499), *range(600, 1000)))
     monkeypatch.setattr(counters, "LARGEST", 40_000)
 
     async def serve(_: web.Request) -> web.Response:
-        return web.Response(text=f"{other}{'x' * 300_000}\n" + "\n".join(lines))
+        return web.Response(text=f"{other}\n{'x' * 300_000}\n" + "\n".join(lines))
 
     async def fetch() -> str:
         app = web.Application()
@@ -114,7 +116,9 @@ def test_lines_about_other_things_crowd_out_no_counters_and_no_number_is_cut(mon
         async with TestServer(app) as server:
             return await counters._fetch(str(server.make_url("/metrics")))
 
-    found = parse_counters(asyncio.run(fetch()))
+    text = asyncio.run(fetch())
+    found = parse_counters(text)
+    assert "other" not in text
     assert 100 < len(found) < 400, "there is a limit"
     assert {count for codes in found.values() for count in codes.values()} == {1234567}
 
