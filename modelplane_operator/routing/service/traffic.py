@@ -108,13 +108,13 @@ class Traffic:
 
     def decide(self, pods: Iterable[str], services: Iterable[Key], now: float) -> list[Key]:
         """Return the services of which something else is said from now on; `pods` are those that the gateway has."""
-        current = {*pods}
+        current, routes = {*pods}, {_get_route(service): service for service in services}
         self._pods &= current
-        self._last = {key: counters for key, counters in self._last.items() if key[0] in current}
+        self._last = {key: counters for key, counters in self._last.items() if key[0] in current and key[1] in routes}
         for key, samples in list(self._added.items()):
             while samples and samples[0][0] < now - WINDOW:
                 samples.popleft()
-            if not samples:
+            if not samples or key[0] not in routes:
                 del self._added[key]
         busiest: dict[str, Counter[int]] = {}
         for (route, _), samples in self._added.items():
@@ -123,8 +123,7 @@ class Traffic:
                 busiest[route] = total
         old, self._messages = self._messages, {}
         changed = list[Key]()
-        for service in services:
-            route = _get_route(service)
+        for route, service in routes.items():
             message = _describe(busiest.get(route, Counter()), old.get(route, ""))
             if message:
                 self._messages[route] = message

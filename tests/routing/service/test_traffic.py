@@ -137,6 +137,16 @@ def test_a_pod_that_starts_again_counts_from_nothing_and_pods_are_added_up() -> 
     assert traffic.describe(CHAT).startswith("12 of 12 requests in 5 minutes failed with 500")
 
 
+def test_nothing_is_kept_of_services_that_are_gone() -> None:
+    traffic = Traffic()
+    looked(traffic, 0, "")
+    looked(traffic, 30, traefik(CHAT, c500=40))
+    traffic.add(POD, traefik(CHAT, c500=80), 60)
+    traffic.decide([POD], [OTHER], 60)
+    assert not traffic._last and not traffic._added and not traffic.describe(CHAT)
+    assert looked(traffic, 90, traefik(CHAT, c500=1)) == [], "another one of its name begins with nothing"
+
+
 def test_a_request_that_passes_the_gateway_twice_counts_once() -> None:
     traffic = Traffic()
     looked(traffic, 0, "")
