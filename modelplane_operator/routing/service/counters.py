@@ -19,7 +19,7 @@ from kubeloop.resource import of
 from kubeloop.types import ENDPOINT_SLICE, ResourceType
 from modelplane_operator.api import InferenceGateway, ModelService, names
 from modelplane_operator.routing.gateway.render import hub_gateway
-from modelplane_operator.routing.service.traffic import COUNTED, Traffic
+from modelplane_operator.routing.service.traffic import COUNTER, Traffic
 
 EVERY: Final = 30.0  # seconds
 SECONDS: Final = 5.0  # of one read
@@ -85,15 +85,17 @@ def _list_addresses(endpoints: Iterable[Section]) -> Iterator[str]:
 
 async def _fetch(url: str) -> str:
     """Return the lines of an answer that count requests of routes; empty without an answer."""
+    body = b""
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS), auto_decompress=False) as session,
             session.get(url, allow_redirects=False, headers={"Accept-Encoding": "identity"}) as answer,
         ):
-            return (await _select_lines(answer.content)).decode(errors="replace") if answer.status == 200 else ""
+            if answer.status == 200:
+                body = await _select_lines(answer.content)
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         log.debug("counters of the hub gateway not read", url=url, error=type(error).__name__)
-        return ""
+    return body.decode(errors="replace")
 
 
 async def _select_lines(content: aiohttp.StreamReader) -> bytes:
@@ -101,11 +103,11 @@ async def _select_lines(content: aiohttp.StreamReader) -> bytes:
 
     Gateways write far more lines about other things, some of them for each status that an endpoint chooses to send.
     """
-    selected, rest = bytearray(), b""
+    selected, remainder = bytearray(), b""
     async for chunk in content.iter_chunked(CHUNK):
-        *lines, rest = (rest + chunk).split(b"\n")
-        selected += b"".join(line + b"\n" for line in lines if COUNTED.match(line))
-        rest = rest if len(rest) <= CHUNK else b""
+        *lines, remainder = (remainder + chunk).split(b"\n")
+        selected += b"".join(line + b"\n" for line in lines if COUNTER.match(line))
+        remainder = remainder if len(remainder) <= CHUNK else b""
         if len(selected) > LARGEST:
             break
     return bytes(selected)

@@ -23,7 +23,7 @@ LEAST: Final = 10  # failed requests, or chance would decide
 MANY, FEW = 0.2, 0.05  # the shares of failed requests from which a service is degraded, and below which it is not
 GAVE_UP: Final = 499  # Traefik's status of a request whose client has ended it before an answer began
 FAULTS: Final = frozenset({*range(500, 600), GAVE_UP})
-COUNTED: Final = re.compile(
+COUNTER: Final = re.compile(
     rb'(?:traefik_router_requests_total\{(?=[^}]*method="POST")|envoy_cluster_upstream_rq\{)'
     rb'[^}]*code="(?:[235][0-9]{2}|499)"'
 )
