@@ -59,9 +59,8 @@ class ClusterPath(NamedTuple):
 
 @dataclass(slots=True)
 class _Gateway:
-    """What is known of a cluster's gateway."""
+    """What is known of a cluster's gateway at one address, by one name."""
 
-    backend: Backend
     answered: bool = False
     """True if it has answered the operator."""
     silence: GatewayAnswer | None = None
@@ -103,8 +102,8 @@ class ClusterGateways:
         self, asker: Asker, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = ignore_count
     ) -> None:
         self._asker, self._wake = asker, wake
-        self._gateways: dict[tuple[str, str], _Gateway] = {}
-        """The last gateway of each cluster, by name of the cluster and scheme."""
+        self._gateways: dict[tuple[object, ...], _Gateway] = {}
+        """The gateways by name of the cluster, address and the name that is asked for, which tenants may edit."""
         self._failing: dict[str, set[Key]] = {}
         """The endpoints behind silent gateways, by cluster."""
         self.checks = Checks[ClusterPath, Reached](
@@ -161,9 +160,10 @@ class ClusterGateways:
 
         Once its gateway is silent, one check at a time waits for it, so that its endpoints do not delay the others.
         """
-        gateway = self._gateways.get((path.cluster, path.gateway.scheme))
-        if gateway is None or gateway.backend != path.gateway:
-            gateway = self._gateways[path.cluster, path.gateway.scheme] = _Gateway(path.gateway)
+        if (gateway := self._gateways.get(path[:3])) is None:
+            used = {checked[:3] for checked in self.checks.ways()}
+            self._gateways = {key: known for key, known in self._gateways.items() if key in used}
+            gateway = self._gateways[path[:3]] = _Gateway()
         answer = gateway.silence
         if answer is None:
             answer = await self._asker.get(path.at(path.prefix), PATH)

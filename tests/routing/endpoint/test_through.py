@@ -42,6 +42,8 @@ class Stage:
         self.gateways = ClusterGateways(cast("Asker", self), self.wake)
 
     async def get(self, way: ServiceAddress, path: str) -> GatewayAnswer:
+        if way.host.startswith("of-another"):
+            return SILENT
         self.asked.append(f"{way.address}{way.prefix}{path}")
         if way.address == GATEWAY.host and self.seconds:
             self.waiting += 1
@@ -129,6 +131,24 @@ def test_one_check_at_a_time_waits_for_a_gateway_that_hangs_so_that_those_of_oth
         stage.answers, stage.seconds = lambda _: GatewayAnswer(200), 0.0
         await asyncio.sleep(60)
         assert not any(stage.find(key).failing for key in behind), "it answers again"
+
+    played(scene)
+
+
+def test_a_tenant_who_edits_name_or_port_of_an_endpoint_makes_no_gateway_silent_and_hides_no_silence() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.find(FIRST)
+        named = [ClusterPath("worker-2", GATEWAY, f"of-another-{number}", "/evil/a/") for number in range(9)]
+        ways = (*named, ClusterPath("worker-2", replace(GATEWAY, port=443), "of-another", "/evil/a/"))
+        for way in ways:
+            stage.gateways.checks.find(Key("evil", "a"), way)
+            await asyncio.sleep(20)
+            assert not stage.gateways.describe_silence("worker-2")
+            assert not stage.find(FIRST).failing
+        assert len(stage.gateways._gateways) <= 2, "names of the past are forgotten"
+        stage.answers = lambda _: SILENT
+        await asyncio.sleep(20)
+        assert stage.gateways.describe_silence("worker-2") == SAYS
 
     played(scene)
 
