@@ -31,7 +31,7 @@ from modelplane_operator.routing.endpoint.backend_url import (
 from modelplane_operator.routing.endpoint.plan import ClusterState, Reached
 from modelplane_operator.routing.service.answer import GatewayAnswer
 from modelplane_operator.routing.service.checks import Checks
-from modelplane_operator.routing.service.probe import Asker, ServiceAddress
+from modelplane_operator.routing.service.probe import UNRESOLVED, Asker, ServiceAddress
 from modelplane_operator.world import OnChecked, ignore_count
 
 PATH: Final = "v1/models"
@@ -172,7 +172,7 @@ class ClusterGateways:
         if answer.silent:
             answer = await self._ask_gateway(path, gateway)
         gateway.silence = answer if answer.silent else None
-        gateway.answered = gateway.answered or not answer.silent
+        gateway.answered = gateway.answered or not (answer.silent or answer.lack == UNRESOLVED)
         return _describe(path, gateway, answer)
 
     async def _ask_gateway(self, path: ClusterPath, gateway: _Gateway) -> GatewayAnswer:

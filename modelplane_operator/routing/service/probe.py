@@ -27,6 +27,8 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 MOST = 4096  # bytes of a response that are read
 PATHS = ("v1/models", "health")
 """Cheap requests for an engine: its list of models or, if it has none, the path of its kubelet probe."""
+UNRESOLVED = "does not resolve"
+"""The predicate of a name without an address that may be dialled."""
 MISSING_KEY = "missing_api_key"  # the key service's error code for a request without a key
 
 _GATEWAY_HEADERS = {"content-length", "content-type", "date", "x-content-type-options", "vary", "connection"}
@@ -174,7 +176,7 @@ def _describe_error(error: Exception) -> str:
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return f"takes no connection within {CONNECT_SECONDS:g} s"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "does not resolve"
+        return UNRESOLVED
     if isinstance(error, aiohttp.ClientSSLError):
         return "breaks the TLS handshake off"
     if isinstance(getattr(error, "os_error", None), ConnectionRefusedError):

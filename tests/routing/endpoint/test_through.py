@@ -18,7 +18,7 @@ from modelplane_operator.routing.endpoint.backend_url import Backend, Reach
 from modelplane_operator.routing.endpoint.plan import ClusterState, Reached, plan
 from modelplane_operator.routing.endpoint.through import ClusterGateways, ClusterPath, find_path, refuse_inward
 from modelplane_operator.routing.service.answer import GatewayAnswer
-from modelplane_operator.routing.service.probe import Asker, ServiceAddress
+from modelplane_operator.routing.service.probe import UNRESOLVED, Asker, ServiceAddress
 from tests.support import virtual_time
 from tests.support.builders import NAMESPACE
 from tests.support.endpoints import endpoint, seen, settled
@@ -170,6 +170,18 @@ def test_a_cluster_cannot_have_the_operator_ask_its_own_machine_or_the_cloud_for
         assert answers[name].startswith(f"{name[:-1]} does not lead to")
     asyncio.run(ask("lb.example.", "10.1.2.3"))
     assert answers["lb.example."] == "", "gateways may have private addresses"
+
+
+def test_a_name_that_does_not_resolve_is_no_answer_of_a_gateway() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.answers = lambda _: GatewayAnswer(lack=UNRESOLVED, connected=False)
+        stage.find(FIRST)
+        await asyncio.sleep(10)
+        stage.answers = lambda _: SILENT
+        await asyncio.sleep(60)
+        assert not stage.find(FIRST).failing, "it may answer the hub's gateway all the same"
+
+    played(scene)
 
 
 def test_what_is_deleted_keeps_no_cluster_from_being_ready() -> None:
