@@ -8,6 +8,8 @@ other's certificates whichever of them learns of a change first. Keys are genera
     SIGNS       age at which an authority begins to sign, and all certificates are issued again
     PAUSE       least time until a certificate that another client has replaced is issued again, as that client may
                 replace it again and again
+    UNUSABLE    time in which no more than ATTEMPTS authorities are created while none can be used, as another client
+                may change each of them
     KEPT        time for which older ones stay trusted after that, until all certificates they signed have expired
 """
 
@@ -34,6 +36,8 @@ VALID: Final = timedelta(days=30)
 RENEWED: Final = timedelta(days=20)
 TRUSTED_FOR: Final = VALID
 PAUSE: Final = timedelta(seconds=5)
+UNUSABLE: Final = timedelta(minutes=5)
+ATTEMPTS: Final = 3
 SKEW: Final = timedelta(hours=1)  # the tolerated difference between two machines' clocks
 
 UNLABELLED: Final = "it is no longer there, or no longer has the operator's labels"
@@ -103,7 +107,9 @@ def new_authority(secrets: Sequence[Manifest], now: datetime, metadata: Manifest
     It is a create, so that two operators at the same time create one. `metadata` is completed with a name.
     """
     known = authorities(secrets)
-    if known and now < known[-1].made + REPLACED:
+    created = [_parse_time(item["metadata"].get("creationTimestamp") or "") for item in secrets if _parse_number(item)]
+    just_made = sum(timedelta() <= now - time < UNUSABLE for time in created if time)
+    if now < known[-1].made + REPLACED if known else just_made >= ATTEMPTS:
         return None
     number = (
         max(

@@ -88,6 +88,8 @@ def serve(observed: Observed) -> Plan:
     status, delays = _build_status(observed), [UNSIGNED_SECONDS] if accepts_unsigned else []
     if has_reason(status.conditions, MutualTLSReady.REPLACED):
         delays.append(REPLACED_SECONDS)
+    if observed.secrets and not authorities(observed.secrets):
+        delays.append(UNSIGNED_SECONDS)
     return Plan(steps, status, min(delays, default=None))
 
 
