@@ -34,7 +34,7 @@ from modelplane_operator.models.replica import controller as model_replica
 from modelplane_operator.routing.endpoint import controller as model_endpoint
 from modelplane_operator.routing.endpoint import outside
 from modelplane_operator.routing.endpoint.hub_networks import HubRanges
-from modelplane_operator.routing.endpoint.through import ClusterGateways
+from modelplane_operator.routing.endpoint.through import ClusterGateways, refuse_inward
 from modelplane_operator.routing.gateway import controller as inference_gateway
 from modelplane_operator.routing.gateway.data_plane import Allowed
 from modelplane_operator.routing.service import controller as model_service
@@ -70,7 +70,7 @@ def kinds(world: World, cloud_lag: timedelta = LAG) -> Controllers:
     connections = Connections(world.fleet, world.connection_changed)
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
     gateways, resolver = Gateways(now), Resolver(now)
-    cluster_gateways = ClusterGateways(Asker(now), world.wake, world.checked)
+    cluster_gateways = ClusterGateways(Asker(now, refuse_inward(settings.reach)), world.wake, world.checked)
     fabrics = Fabrics()
     google = partial(connect_google, hosts=dict(settings.google_endpoints))
     accounts = Accounts({"EKS": connect_aws, "GKE": google})

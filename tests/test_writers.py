@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from localfleet import binaries
-from modelplane_operator.api import labels
+from modelplane_operator.api import labels, names
 from tests.api.contract import rich
 from tests.support.api import Api, named
 from tests.support.chart import rendered
@@ -378,6 +378,10 @@ async def test_a_route_stays_below_the_prefix_of_its_namespace(shared: Cluster) 
     headers = [{"path": ALLOWED[1], "method": "GET", "headers": [{"name": "x-kind", "value": "docs"}]}]
     port = {"name": "mine", "port": 80}
     assert await shared.applied(route("own-more", rules=[{"matches": headers, "backendRefs": [port]}])) == ""
+
+    # its requests would be counted as those of service chat in namespace TEAM-b
+    forged = prefixed(f"b-{names.service_route(f'{TEAM}-b', 'chat')}", ALLOWED[0])
+    assert "ten hexadecimal digits" in await shared.applied(forged)
 
     for path in REFUSED:
         assert f"begin with {OWN}/" in await shared.applied(prefixed("theirs", path)), path

@@ -18,7 +18,7 @@ from kubeloop.words import legible
 from modelplane_operator.api import KINDS, Kind
 from modelplane_operator.cli.hub import ask, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, hub
-from modelplane_operator.cli.output import Exit
+from modelplane_operator.cli.output import Exit, FailedError
 from modelplane_operator.cli.rendering import Rendered, Renderer, plain
 
 NAMESPACE: Final = "default"
@@ -47,9 +47,13 @@ def render(
     current = ask(hub(kubeconfig, context), snapshot) if fleet else None
     complete = True
     printed: set[tuple[str, ...]] = set()
-    for rendered in Renderer(documents, current).render():
-        print_section(rendered, printed)
-        complete &= rendered.complete
+    try:
+        for rendered in Renderer(documents, current).render():
+            print_section(rendered, printed)
+            complete &= rendered.complete
+    except (ValueError, KeyError) as error:  # of rules that only the API server has
+        message = f"the API server would refuse one of these objects: {_in_a_line(error)}"
+        raise FailedError(f"{message}. kubectl apply --dry-run=server -f FILE has its reason") from None
     raise typer.Exit(Exit.YES if complete else Exit.NO)
 
 
@@ -87,21 +91,31 @@ def _parse(file: Path, document: Manifest, namespace: str) -> Any:
     try:
         return kind.parse_bounded({**document, "metadata": {**metadata, **scope}})
     except ValidationError as error:
-        raise typer.BadParameter(f"{name}: {describe_invalid(error)}") from None
+        raise typer.BadParameter(_in_a_line(f"{name}: {describe_invalid(error)}")) from None
     except (TypeError, ValueError) as error:
-        raise typer.BadParameter(f"{name}: {error}") from None
+        raise typer.BadParameter(_in_a_line(f"{name}: {error}")) from None
 
 
 def print_section(rendered: Rendered, printed: set[tuple[str, ...]]) -> None:
     """Print the objects of one source at one place, without those that were printed for it before."""
     place = "on the hub" if rendered.place == HUB else f"on cluster {rendered.place}"
     out = sys.stdout.write
-    out(f"# {legible(rendered.source)}, {legible(place)}:\n")
+    out(f"# {_in_a_line(rendered.source)}, {_in_a_line(place)}:\n")
     for note in rendered.notes:
-        out(f"# {legible(note)}\n")
+        out(f"# {_in_a_line(note)}\n")
     for manifest in _list_unprinted(rendered, printed):
-        out("---\n")
-        yaml.dump(plain(manifest), sys.stdout, Dumper=_Readable, sort_keys=False, width=120, allow_unicode=True)
+        text = _dump(manifest, readable=True)
+        out(f"---\n{text if legible(text) == text else _dump(manifest, readable=False)}")
+
+
+def _dump(manifest: Manifest, *, readable: bool) -> str:
+    """Return an object as YAML; other letters than ASCII are escaped unless `readable`."""
+    return yaml.dump(plain(manifest), Dumper=_Readable, sort_keys=False, width=120, allow_unicode=readable)
+
+
+def _in_a_line(text: object) -> str:
+    """Return a text as one line: a second one would be no comment, but an object to those who apply the output."""
+    return " ".join(legible(str(text)).split())
 
 
 def _list_unprinted(rendered: Rendered, printed: set[tuple[str, ...]]) -> Iterable[Manifest]:

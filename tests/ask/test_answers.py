@@ -216,6 +216,9 @@ def test_the_fleet_notes_what_only_services_know_of_a_cluster() -> None:
     assert summary.note == "", "a service of another namespace selects nothing there"
     (summary,) = clusters(fleet, [failing("ml-team", {**FAILING, "status": "True"})])
     assert summary.note == ""
+    (summary,) = clusters(fleet, [failing("ml-team", FAILING)] * 5000)
+    assert summary.note.count("ModelService") == 3
+    assert summary.note.endswith("; and 4997 more"), "a tenant cannot fill the screen of others"
 
 
 def test_why_says_of_a_paused_deployment_that_it_is_and_what_ends_that() -> None:

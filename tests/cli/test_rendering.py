@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from modelplane_operator.api import LLMInference, ModelDeployment, ModelReplica, labels
 from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.cli.__main__ import app
+from modelplane_operator.cli.output import FailedError
 from modelplane_operator.cli.rendering import CLUSTER, Renderer, plain
 from modelplane_operator.models.llm_inference.render import render_on_cluster
 from tests.rendering.cases import CASES
@@ -137,6 +138,25 @@ def test_what_becomes_nothing_says_so() -> None:
 def test_a_file_that_cannot_be_read_says_why(manifest: str, message: str) -> None:
     code, text = printed("-f", "-", stdin=manifest)
     assert (code, message in text) == (2, True), text
+
+
+@pytest.mark.parametrize("name", ["a\n---\nkind: Secret\nmetadata: {name: b}\n", "\u001b[2J", "a\u202eb"])
+def test_a_name_writes_no_other_object_and_nothing_that_a_terminal_obeys(name: str) -> None:
+    subject = deployment().to_manifest()
+    subject["metadata"]["name"] = name
+    code, text = printed("-f", "-", stdin=yaml.safe_dump(subject))
+    assert (code, {*text} & {"\u001b", "\u202e"}) == (0, set())
+    assert {one["kind"] for one in objects(text)} & {"Secret", "ModelReplica"} == {"ModelReplica"}
+    code, text = printed("-f", "-", stdin=yaml.safe_dump({**subject, "spec": {}}))
+    assert (code, {*text} & {"\u001b", "\u202e"}) == (2, set())
+
+
+def test_what_only_the_api_server_refuses_is_no_crash() -> None:
+    manifest = {**model_cache().to_manifest()}
+    manifest["spec"] = {name: value for name, value in manifest["spec"].items() if name == "source"}
+    result = CliRunner().invoke(app, ["render", "-f", "-"], input=yaml.safe_dump(manifest))
+    assert isinstance(result.exception, FailedError), result.exception
+    assert "the API server would refuse one of these objects: ModelCache" in str(result.exception)
 
 
 def test_every_renderer_of_the_operator_is_part_of_it() -> None:

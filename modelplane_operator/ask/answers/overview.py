@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from kubeloop.condition_types import Condition, Ready
 from modelplane_operator.api import ModelReplica, ModelService, labels
@@ -15,6 +16,9 @@ from modelplane_operator.api.remedies import remedy as remedy_of
 from modelplane_operator.ask.answers.snapshot import Snapshot, ready
 from modelplane_operator.ask.answers.why import STARTING
 from modelplane_operator.scheduling.placement import charges, read
+
+MAX_SERVICES: Final = 3
+"""Number of failing services in the note of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,7 @@ class ClusterDetail:
 def clusters(snapshot: Snapshot, services: Sequence[ModelService] = ()) -> tuple[ClusterSummary, ...]:
     """Return a summary of each cluster, by name. Only services know of a Ready cluster that requests there fail."""
     model, counts = snapshot.fleet(), Counter(item.spec.cluster_name for item in snapshot.replicas)
+    failing_services = _find_failing_services(snapshot, services)
     summaries: list[ClusterSummary] = []
     for name, cluster in sorted(snapshot.cluster.items()):
         info, state = model.info(name), ready(cluster.conditions)
@@ -165,29 +170,38 @@ def clusters(snapshot: Snapshot, services: Sequence[ModelService] = ()) -> tuple
                 taints=", ".join(f"{item.key}:{item.effect}" for item in cluster.spec.taints),
                 note=message
                 if not good or (state and state.reason == Ready.DEGRADED.reason)
-                else "; ".join(_find_failing_services(name, snapshot, services)),
+                else _join(failing_services.get(name, ())),
             )
         )
     return tuple(summaries)
 
 
-def _find_failing_services(cluster: str, snapshot: Snapshot, services: Iterable[ModelService]) -> Iterator[str]:
-    """Yield a clause for each service whose requests fail and that selects a replica of the cluster."""
+def _find_failing_services(snapshot: Snapshot, services: Iterable[ModelService]) -> Mapping[str, Sequence[str]]:
+    """Return a clause for each service whose requests fail, by the clusters of the replicas that it selects."""
+    replicas, clauses = defaultdict[str, list[ModelReplica]](list), defaultdict[str, list[str]](list)
+    for replica in snapshot.replicas:
+        replicas[replica.key.namespace].append(replica)
     for service in services:
         answering = next((item for item in service.conditions if item.type == Answering.__name__), None)
         state = ready(service.conditions)
         is_degraded = state is not None and state.reason == Ready.DEGRADED.reason
         failing = answering if answering is not None and answering.status == "False" else state if is_degraded else None
-        if failing is not None and any(
-            replica.spec.cluster_name == cluster
-            and replica.key.namespace == service.key.namespace
-            and any(
-                entry.selector.match_labels.items() <= replica.metadata.labels.items()
-                for entry in service.spec.endpoints
-            )
-            for replica in snapshot.replicas
-        ):
-            yield f"ModelService {service.key}: {failing.message or failing.reason}"
+        if failing is None:
+            continue
+        selectors = [entry.selector.match_labels.items() for entry in service.spec.endpoints]
+        for name in {
+            replica.spec.cluster_name
+            for replica in replicas[service.key.namespace]
+            if any(selector <= replica.metadata.labels.items() for selector in selectors)
+        }:
+            clauses[name].append(f"ModelService {service.key}: {failing.message or failing.reason}")
+    return clauses
+
+
+def _join(clauses: Sequence[str]) -> str:
+    """Return the first clauses, and how many more there are."""
+    more = [f"and {len(clauses) - MAX_SERVICES} more"] if len(clauses) > MAX_SERVICES else []
+    return "; ".join((*clauses[:MAX_SERVICES], *more))
 
 
 def cluster(name: str, snapshot: Snapshot) -> ClusterDetail | None:

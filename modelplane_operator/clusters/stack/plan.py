@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from kubeloop.condition_types import Condition, Ready, has_reason
+from kubeloop.condition_types import Condition, Ready
 from kubeloop.errors import ClientError
 from kubeloop.objects import Key, Manifest, is_terminating, key_of
 from kubeloop.plan import LET_GO, Apply, Plan, Step, delete, prune
@@ -45,6 +45,7 @@ from modelplane_operator.clusters.stack.render import (
     render_gateway,
     render_namespaces,
 )
+from modelplane_operator.routing.gateway.certificates import is_reported
 from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.routing.gateway.render import address_of
 
@@ -203,7 +204,9 @@ def _build_steps(observed: Observed, state: ClusterState, statuses: Iterable[Cha
         if chart_status.step is not None:
             yield chart_status.step
     if all(chart_status.runs for chart_status in statuses if chart_status.part.name == ENVOY):
-        reported = stack.status is not None and has_reason(stack.status.conditions, GatewayCertified.REPLACED)
+        reported = stack.status is not None and is_reported(
+            stack.status.conditions, GatewayCertified.REPLACED, observed.now
+        )
         yield from desired_doors.steps(reported=reported)
         for manifest in gateway:
             yield Apply(manifest, cluster)

@@ -89,7 +89,7 @@ def controller(
         place = place_of(endpoint, of_users) if hub_ranges and not endpoint.metadata.deletion_timestamp else None
         if places and not place:
             places.forget(endpoint.key)
-        path = find_path(endpoint, cluster) if cluster else None
+        path = find_path(endpoint, cluster, reach) if cluster else None
         if gateways and not path:
             gateways.checks.forget(endpoint.key)
         reached = gateways.checks.find(endpoint.key, path) if gateways and path else None

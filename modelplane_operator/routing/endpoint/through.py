@@ -7,19 +7,31 @@ that the operator cannot reach at all may still answer the hub's gateway.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from kubeloop.cache.informer import Informer
+from kubeloop.client.resolver import Refuse
 from kubeloop.objects import Key, Manifest
 from kubeloop.resource import of
 from kubeloop.types import ResourceType
 from modelplane_operator.api import InferenceCluster, ModelEndpoint, ModelReplica
 from modelplane_operator.models.replica.render import replica_prefix
-from modelplane_operator.routing.endpoint.backend_url import DEFAULT_PORTS, Backend, read_url
+from modelplane_operator.routing.endpoint.backend_url import (
+    DEFAULT_PORTS,
+    EVERYWHERE,
+    Backend,
+    Reach,
+    check_resolved,
+    parse_url,
+)
 from modelplane_operator.routing.endpoint.plan import ClusterState, Reached
+from modelplane_operator.routing.service.answer import GatewayAnswer
 from modelplane_operator.routing.service.checks import Checks
-from modelplane_operator.routing.service.probe import Asker, ServiceAddress
+from modelplane_operator.routing.service.probe import UNRESOLVED, Asker, ServiceAddress
 from modelplane_operator.world import OnChecked, ignore_count
 
 PATH: Final = "v1/models"
@@ -45,15 +57,42 @@ class ClusterPath(NamedTuple):
         return ServiceAddress(host, self.gateway.scheme, self.name or self.gateway.host, port, prefix)
 
 
-def find_path(endpoint: ModelEndpoint, cluster: ClusterState) -> ClusterPath | None:
-    """Return the path by which routes reach a replica's endpoint; None while there is none, or somebody changed it."""
+@dataclass(slots=True)
+class _Gateway:
+    """What is known of a cluster's gateway at one address, by one name."""
+
+    answered: bool = False
+    """True if it has answered the operator."""
+    silence: GatewayAnswer | None = None
+    """The last result while it is silent."""
+    asking: asyncio.Future[GatewayAnswer] | None = field(default=None, repr=False)
+    """The last request that finds out whether it answers at all."""
+
+
+def find_path(endpoint: ModelEndpoint, cluster: ClusterState, reach: Reach = EVERYWHERE) -> ClusterPath | None:
+    """Return the path by which routes reach a replica's endpoint; None while there is none, or somebody changed it.
+
+    `reach`: where such endpoints may lead, as a cluster reports any address, and the status may not be the operator's.
+    """
     routing = endpoint.status.routing if endpoint.status else None
-    backend = read_url(routing.url) if routing and routing.url and routing.leads_to == "Replica" else None
+    backend = parse_url(routing.url, reach) if routing and routing.url and routing.leads_to == "Replica" else None
     if routing is None or not isinstance(backend, Backend) or endpoint.metadata.deletion_timestamp:
         return None
     if backend.host != cluster.gateway or backend.port not in {*DEFAULT_PORTS.values(), cluster.port}:
         return None
     return ClusterPath(cluster.name, backend, routing.hostname, replica_prefix(endpoint.key))
+
+
+def refuse_inward(reach: Reach) -> Refuse:
+    """Return the check of the addresses of gateways' names: who serves a name decides where it leads."""
+
+    async def refuse(name: str, addresses: Sequence[str]) -> str:
+        """Return why the addresses of a name may not be dialled; empty if they may."""
+        parsed = [ip_address(address.partition("%")[0]) for address in addresses]
+        fault = check_resolved(name.rstrip("."), parsed, reach)
+        return fault.message if fault else ""
+
+    return refuse
 
 
 class ClusterGateways:
@@ -63,8 +102,8 @@ class ClusterGateways:
         self, asker: Asker, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = ignore_count
     ) -> None:
         self._asker, self._wake = asker, wake
-        self._answered: set[tuple[str, Backend]] = set()
-        """The gateways that have answered the operator."""
+        self._gateways: dict[tuple[object, ...], _Gateway] = {}
+        """The gateways by name of the cluster, address and the name that is asked for, which tenants may edit."""
         self._failing: dict[str, set[Key]] = {}
         """The endpoints behind silent gateways, by cluster."""
         self.checks = Checks[ClusterPath, Reached](
@@ -117,13 +156,35 @@ class ClusterGateways:
             del self._failing[cluster]
 
     async def _ask(self, path: ClusterPath) -> Reached:
-        """Send one request to an endpoint; if nothing comes back, another one that the gateway answers itself."""
-        answer = await self._asker.get(path.at(path.prefix), PATH)
+        """Send one request to an endpoint; if nothing comes back, another one that the gateway answers itself.
+
+        Once its gateway is silent, one check at a time waits for it, so that its endpoints do not delay the others.
+        """
+        if (gateway := self._gateways.get(path[:3])) is None:
+            used = {checked[:3] for checked in self.checks.ways()}
+            self._gateways = {key: known for key, known in self._gateways.items() if key in used}
+            gateway = self._gateways[path[:3]] = _Gateway()
+        answer = gateway.silence
+        if answer is None:
+            answer = await self._asker.get(path.at(path.prefix), PATH)
+        elif gateway.asking and not gateway.asking.done():
+            return _describe(path, gateway, answer)
         if answer.silent:
-            answer = await self._asker.get(path.at(UNROUTED), PATH)
-        gateway = path[:2]
-        if not answer.silent:
-            self._answered.add(gateway)
-            return Reached("")
-        message = f"gateway {path.gateway} of cluster {path.cluster} {answer.lack}: look at its pods on that cluster"
-        return Reached(message, certain=gateway in self._answered)
+            answer = await self._ask_gateway(path, gateway)
+        gateway.silence = answer if answer.silent else None
+        gateway.answered = gateway.answered or not (answer.silent or answer.lack == UNRESOLVED)
+        return _describe(path, gateway, answer)
+
+    async def _ask_gateway(self, path: ClusterPath, gateway: _Gateway) -> GatewayAnswer:
+        """Send a request that the gateway answers itself, or await the one that is under way."""
+        if gateway.asking is None or gateway.asking.done():
+            gateway.asking = asyncio.ensure_future(self._asker.get(path.at(UNROUTED), PATH))
+        return await asyncio.shield(gateway.asking)
+
+
+def _describe(path: ClusterPath, gateway: _Gateway, answer: GatewayAnswer) -> Reached:
+    """Return the result for an endpoint behind a gateway with this answer."""
+    if not answer.silent:
+        return Reached("")
+    message = f"gateway {path.gateway} of cluster {path.cluster} {answer.lack}: look at its pods on that cluster"
+    return Reached(message, certain=gateway.answered)

@@ -6,6 +6,10 @@ other's certificates whichever of them learns of a change first. Keys are genera
 
     REPLACED    age of the newest authority at which the next one is created
     SIGNS       age at which an authority begins to sign, and all certificates are issued again
+    PAUSE       least time until a certificate that another client has replaced is issued again, as that client may
+                replace it again and again
+    UNUSABLE    time in which no more than ATTEMPTS authorities are created while none can be used, as another client
+                may change each of them
     KEPT        time for which older ones stay trusted after that, until all certificates they signed have expired
 """
 
@@ -20,6 +24,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from kubeloop.certificate import Certificate, Usage
+from kubeloop.condition_types import Condition, ConditionType
 from kubeloop.objects import Key, Manifest, annotations_of, is_terminating, key_of, section
 from kubeloop.plan import HUB, Issue
 from modelplane_operator.api import labels, names
@@ -30,6 +35,9 @@ SIGNS: Final = timedelta(days=7)
 VALID: Final = timedelta(days=30)
 RENEWED: Final = timedelta(days=20)
 TRUSTED_FOR: Final = VALID
+PAUSE: Final = timedelta(seconds=5)
+UNUSABLE: Final = timedelta(minutes=5)
+ATTEMPTS: Final = 3
 SKEW: Final = timedelta(hours=1)  # the tolerated difference between two machines' clocks
 
 UNLABELLED: Final = "it is no longer there, or no longer has the operator's labels"
@@ -99,7 +107,9 @@ def new_authority(secrets: Sequence[Manifest], now: datetime, metadata: Manifest
     It is a create, so that two operators at the same time create one. `metadata` is completed with a name.
     """
     known = authorities(secrets)
-    if known and now < known[-1].made + REPLACED:
+    created = [_parse_time(item["metadata"].get("creationTimestamp") or "") for item in secrets if _parse_number(item)]
+    just_made = sum(timedelta() <= now - time < UNUSABLE for time in created if time)
+    if now < known[-1].made + REPLACED if known else just_made >= ATTEMPTS:
         return None
     number = (
         max(
@@ -144,6 +154,20 @@ def is_current(secret: Manifest | None, desired: Issue, now: datetime) -> bool:
         and renew_at is not None
         and now < renew_at
     )
+
+
+def is_reported(conditions: Iterable[Condition], reason: ConditionType, now: datetime) -> bool:
+    """True if a condition has said for a while that a certificate was replaced."""
+    since = (
+        item.last_transition_time for item in conditions if (item.type, item.reason) == (reason.type, reason.reason)
+    )
+    return any(not timedelta() <= now - time < PAUSE for time in since)
+
+
+def was_just_issued(secret: Manifest | None, now: datetime) -> bool:
+    """True if the operator has issued a Secret's certificate a moment ago."""
+    renew_at = _parse_time(annotations_of(secret).get(labels.RENEW_AFTER, "")) if secret else None
+    return renew_at is not None and timedelta() <= now - (renew_at - RENEWED) < PAUSE
 
 
 def describe_replaced(secret: str, fault: str, cluster: str = HUB) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -102,6 +102,10 @@ class Checks(Generic[W, A]):
         """Return the checked address of an object and its results; None if it is not checked."""
         entry = self._objects.get(key)
         return (entry.way, entry.checked) if entry else None
+
+    def ways(self) -> Iterator[W]:
+        """Yield the checked address of each object."""
+        return (entry.way for entry in self._objects.values())
 
     def add_event_handlers(self, informer: Informer) -> None:
         """Subscribe to the informer of the kind, to forget deleted objects."""

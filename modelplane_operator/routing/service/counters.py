@@ -19,11 +19,12 @@ from kubeloop.resource import of
 from kubeloop.types import ENDPOINT_SLICE, ResourceType
 from modelplane_operator.api import InferenceGateway, ModelService, names
 from modelplane_operator.routing.gateway.render import hub_gateway
-from modelplane_operator.routing.service.traffic import Traffic
+from modelplane_operator.routing.service.traffic import COUNTER, Traffic
 
 EVERY: Final = 30.0  # seconds
 SECONDS: Final = 5.0  # of one read
-LARGEST: Final = 8 * MIB  # of one answer; what is beyond it is not read
+LARGEST: Final = 8 * MIB  # of the lines of one answer that count requests; what is beyond it is not read
+CHUNK: Final = 65536  # bytes that are read at once, and of the longest line
 MOST: Final = 16  # pods of the gateway that are read
 
 log = structlog.get_logger()
@@ -83,19 +84,30 @@ def _list_addresses(endpoints: Iterable[Section]) -> Iterator[str]:
 
 
 async def _fetch(url: str) -> str:
-    """Return the first bytes of an answer; empty without one."""
+    """Return the lines of an answer that count requests of routes; empty without an answer."""
     body = b""
     try:
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS)) as session,
-            session.get(url, allow_redirects=False) as answer,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS), auto_decompress=False) as session,
+            session.get(url, allow_redirects=False, headers={"Accept-Encoding": "identity"}) as answer,
         ):
             if answer.status == 200:
-                async for chunk in answer.content.iter_chunked(65536):
-                    body += chunk
-                    if len(body) >= LARGEST:
-                        break
+                body = await _select_lines(answer.content)
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         log.debug("counters of the hub gateway not read", url=url, error=type(error).__name__)
-        return ""
-    return body[:LARGEST].decode(errors="replace")
+    return body.decode(errors="replace")
+
+
+async def _select_lines(content: aiohttp.StreamReader) -> bytes:
+    """Return the whole lines that count requests of routes, at most LARGEST bytes of them.
+
+    Gateways write far more lines about other things, some of them for each status that an endpoint chooses to send.
+    """
+    selected, remainder = bytearray(), b""
+    async for chunk in content.iter_chunked(CHUNK):
+        *lines, remainder = (remainder + chunk).split(b"\n")
+        selected += b"".join(line + b"\n" for line in lines if COUNTER.match(line))
+        remainder = remainder if len(remainder) <= CHUNK else b""
+        if len(selected) > LARGEST:
+            break
+    return bytes(selected)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Literal
 
 import aiohttp
 from yarl import URL
 
-from kubeloop.client.resolver import OwnThreads
+from kubeloop.client.resolver import OwnThreads, Refuse, allow_all
 from modelplane_operator.routing.service.answer import GatewayAnswer
 
 CONNECT_SECONDS = 2.0
@@ -27,6 +27,8 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 MOST = 4096  # bytes of a response that are read
 PATHS = ("v1/models", "health")
 """Cheap requests for an engine: its list of models or, if it has none, the path of its kubelet probe."""
+UNRESOLVED = "does not resolve"
+"""The predicate of a name without an address that may be dialled."""
 MISSING_KEY = "missing_api_key"  # the key service's error code for a request without a key
 
 _GATEWAY_HEADERS = {"content-length", "content-type", "date", "x-content-type-options", "vary", "connection"}
@@ -71,11 +73,16 @@ class Asker:
 
     now: Callable[[], float]
     """The clock, in seconds."""
-    _names: OwnThreads = field(default_factory=lambda: OwnThreads(at_once=AT_ONCE), init=False)
+    refuse: InitVar[Refuse] = allow_all
+    """Returns why a name with these addresses may not be dialled; empty if it may."""
+    _names: OwnThreads = field(init=False)
     _unreached: dict[tuple[str, int], _Unreached] = field(
         default_factory=dict[tuple[str, int], "_Unreached"], init=False
     )
     """The failed connections by gateway."""
+
+    def __post_init__(self, refuse: Refuse) -> None:
+        self._names = OwnThreads(at_once=AT_ONCE, refuse=refuse)
 
     async def ask(self, way: ServiceAddress) -> GatewayAnswer:
         """Return the response of a service, or of the gateway in its place. Does not raise."""
@@ -169,7 +176,7 @@ def _describe_error(error: Exception) -> str:
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return f"takes no connection within {CONNECT_SECONDS:g} s"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "does not resolve"
+        return UNRESOLVED
     if isinstance(error, aiohttp.ClientSSLError):
         return "breaks the TLS handshake off"
     if isinstance(getattr(error, "os_error", None), ConnectionRefusedError):

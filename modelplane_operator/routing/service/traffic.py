@@ -26,15 +26,23 @@ GAVE_UP: Final = 499  # Traefik's status of a request whose client has ended it 
 # looks like a backend without a connection, which the operator's own requests meet (routing/service/probe.py).
 CUT_OFF: Final = 502
 FAULTS: Final = frozenset(range(500, 600))
+COUNTER: Final = re.compile(
+    rb'(?:traefik_router_requests_total\{(?=[^}]*method="POST")|envoy_cluster_upstream_rq\{)'
+    rb'[^}]*code="(?:[235][0-9]{2}|499)"'
+)
+"""Beginning of a line that counts requests that succeeded or failed; endpoints may answer with any three digits."""
 
 Codes = Mapping[int, float]
 """Numbers of requests by status."""
 
+_NUMBER: Final = r"([0-9]{1,18}(?:\.[0-9]{1,18})?(?:e\+[0-9]{1,2})?)$"
 # Traefik 3: routers of HTTPRoutes; the operator's own requests have the method GET.
-_TRAEFIK: Final = re.compile(r'^traefik_router_requests_total\{(?=[^}]*method="POST")([^}]*)\} ([0-9.e+]+)$')
+_TRAEFIK: Final = re.compile(r'^traefik_router_requests_total\{(?=[^}]*method="POST")([^}]*)\} ' + _NUMBER)
 # Envoy Gateway 1.9: the clusters of HTTPRoutes' rules.
-_ENVOY: Final = re.compile(r"^envoy_cluster_upstream_rq\{([^}]*)\} ([0-9.e+]+)$")
+_ENVOY: Final = re.compile(r"^envoy_cluster_upstream_rq\{([^}]*)\} " + _NUMBER)
 _LABEL: Final = re.compile(r'(code|router|envoy_response_code|envoy_cluster_name)="([^"]*)"')
+# Other 4xx are the client's fault: who sends many such requests hides no failures of others.
+_STATUS: Final = re.compile("[235][0-9]{2}|499")
 _ROUTER: Final = re.compile(
     rf"httproute-(.+)-gw-{names.SYSTEM_NAMESPACE}-{names.HUB_GATEWAY}-ep-[a-z]+-(\d+)-[0-9a-f]+@.*"
 )
@@ -59,9 +67,11 @@ def _parse_lines(lines: Iterable[str]) -> Iterator[tuple[str, str, int, float]]:
         code = labels.get("code") or labels.get("envoy_response_code", "")
         router = _ROUTER.fullmatch(labels.get("router", ""))
         cluster = _CLUSTER.fullmatch(labels.get("envoy_cluster_name", ""))
-        if code.isdigit() and router and int(code) != CUT_OFF:
+        if not _STATUS.fullmatch(code):
+            continue
+        if router and int(code) != CUT_OFF:
             yield router[1], router[2], int(code), float(matched[2])
-        elif code.isdigit() and cluster:
+        elif cluster:
             yield _join(cluster[1], cluster[2]), cluster[3], int(code), float(matched[2])
 
 
@@ -106,13 +116,13 @@ class Traffic:
 
     def decide(self, pods: Iterable[str], services: Iterable[Key], now: float) -> list[Key]:
         """Return the services of which something else is said from now on; `pods` are those that the gateway has."""
-        current = {*pods}
+        current, routes = {*pods}, {_get_route(service): service for service in services}
         self._pods &= current
-        self._last = {key: counters for key, counters in self._last.items() if key[0] in current}
+        self._last = {key: counters for key, counters in self._last.items() if key[0] in current and key[1] in routes}
         for key, samples in list(self._added.items()):
             while samples and samples[0][0] < now - WINDOW:
                 samples.popleft()
-            if not samples:
+            if not samples or key[0] not in routes:
                 del self._added[key]
         busiest: dict[str, Counter[int]] = {}
         for (route, _), samples in self._added.items():
@@ -121,8 +131,7 @@ class Traffic:
                 busiest[route] = total
         old, self._messages = self._messages, {}
         changed = list[Key]()
-        for service in services:
-            route = _get_route(service)
+        for route, service in routes.items():
             message = _describe(busiest.get(route, Counter()), old.get(route, ""))
             if message:
                 self._messages[route] = message

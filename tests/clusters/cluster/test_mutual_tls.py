@@ -20,7 +20,14 @@ from modelplane_operator.clusters.cluster.plan import ClusterState, Observed, Se
 from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware
 from modelplane_operator.clusters.cluster.plan.mutual_tls import LEARNT, Hub, choose_listeners, read_hub, waits
 from modelplane_operator.clusters.cluster.plan.observed import REQUEUE_SOON
-from modelplane_operator.routing.gateway.certificates import RENEWED, authorities, is_current, new_authority, trust
+from modelplane_operator.routing.gateway.certificates import (
+    PAUSE,
+    RENEWED,
+    authorities,
+    is_current,
+    new_authority,
+    trust,
+)
 from modelplane_operator.routing.gateway.gateway_relay import render_relay
 
 pytestmark = pytest.mark.usefixtures("well_worded")
@@ -223,8 +230,15 @@ def test_a_cluster_whose_certificate_was_replaced_is_not_ready_until_it_is_issue
     assert decided.requeue_after == REQUEUE_SOON
     assert not [step for step in decided.steps if isinstance(step, Issue)], "first it is told"
     status = {"conditions": [one.to_manifest() for one in decided.status.conditions]}
-    next_steps = plan(seen(state=state(*children, rewritten=True), status=status)).steps
-    assert [step.metadata["name"] for step in next_steps if isinstance(step, Issue)] == [names.GATEWAY_CERTIFICATE]
+
+    def issued(now: datetime, made: datetime = NOW) -> list[str]:
+        objects = (stored(READY, made), gateway(https=True, http=False))
+        steps = plan(seen(now, status, state=state(*objects, rewritten=True))).steps
+        return [step.metadata["name"] for step in steps if isinstance(step, Issue)]
+
+    assert issued(NOW) == [], "a client that replaces it at once gets no answer at once"
+    assert issued(NOW + PAUSE) == [names.GATEWAY_CERTIFICATE]
+    assert issued(NOW + PAUSE, NOW + PAUSE) == [], "nor one that keeps the status from changing"
 
 
 MAKING = Hub(is_desired=True, reason="the certificate of the hub gateway is being made")

@@ -20,7 +20,7 @@ from modelplane_operator.clusters.cluster.plan.mutual_tls import Hub
 from modelplane_operator.clusters.stack.chart_states import ObservedCharts, Workload
 from modelplane_operator.clusters.stack.plan import REQUEUE_SOON, ClusterState, Observed, homes, plan
 from modelplane_operator.clusters.stack.render import parts, render_before, render_gateway, render_namespaces
-from modelplane_operator.routing.gateway.certificates import authorities, leaf, new_authority, trust
+from modelplane_operator.routing.gateway.certificates import PAUSE, authorities, leaf, new_authority, trust
 from modelplane_operator.routing.gateway.gateway_pods import AWS_TYPE, GIVE_ADDRESSES, service_annotations
 
 pytestmark = pytest.mark.usefixtures("well_worded")
@@ -76,7 +76,7 @@ def children(known: ServingStack, *, address: str | None = "192.0.2.7") -> tuple
 
 
 def planned(known: ServingStack, cluster: ClusterState | None, **more: Any) -> Plan:
-    return plan(Observed(known, "platform/east", cluster, more.pop("unreachable", None), NOW, **more))
+    return plan(Observed(known, "platform/east", cluster, more.pop("unreachable", None), more.pop("now", NOW), **more))
 
 
 def said(found: Plan) -> dict[str, tuple[str, str]]:
@@ -178,7 +178,9 @@ def test_a_certificate_that_another_client_has_written_is_told_and_issued_again(
     assert found.requeue_after == REQUEUE_SOON
     assert said(found)["Ready"][0] == said(found)["GatewayCertified"][0] == "CertificateReplaced"
     assert isinstance(found.status, ServingStackStatus)
-    found = planned(known.model_copy(update={"status": found.status}), replace(at_rest, rewritten=True), hub=hub)
+    reports, rewritten = known.model_copy(update={"status": found.status}), replace(at_rest, rewritten=True)
+    assert not [one for one in planned(reports, rewritten, hub=hub).steps if isinstance(one, Issue)], "not at once"
+    found = planned(reports, rewritten, hub=hub, now=NOW + PAUSE)
     assert [str(one) for one in found.steps if isinstance(one, Issue)] == [
         "issue Secret modelplane-system/modelplane-gateway-certificate on cluster platform/east"
     ]

@@ -14,11 +14,11 @@ from kubeloop.types import ResourceType
 from modelplane_operator.api.model_endpoint import ModelEndpoint, ModelEndpointStatus
 from modelplane_operator.models.replica.render import replica_prefix
 from modelplane_operator.routing.checked import Checked
-from modelplane_operator.routing.endpoint.backend_url import Backend
+from modelplane_operator.routing.endpoint.backend_url import Backend, Reach
 from modelplane_operator.routing.endpoint.plan import ClusterState, Reached, plan
-from modelplane_operator.routing.endpoint.through import ClusterGateways, ClusterPath, find_path
+from modelplane_operator.routing.endpoint.through import ClusterGateways, ClusterPath, find_path, refuse_inward
 from modelplane_operator.routing.service.answer import GatewayAnswer
-from modelplane_operator.routing.service.probe import Asker, ServiceAddress
+from modelplane_operator.routing.service.probe import UNRESOLVED, Asker, ServiceAddress
 from tests.support import virtual_time
 from tests.support.builders import NAMESPACE
 from tests.support.endpoints import endpoint, seen, settled
@@ -38,10 +38,18 @@ class Stage:
     def __init__(self) -> None:
         self.answers: Answers = lambda _: GatewayAnswer(200)
         self.woken, self.asked = list[tuple[str, Key]](), list[str]()
+        self.waiting, self.most_waiting, self.seconds = 0, 0, 0.0
         self.gateways = ClusterGateways(cast("Asker", self), self.wake)
 
     async def get(self, way: ServiceAddress, path: str) -> GatewayAnswer:
+        if way.host.startswith("of-another"):
+            return SILENT
         self.asked.append(f"{way.address}{way.prefix}{path}")
+        if way.address == GATEWAY.host and self.seconds:
+            self.waiting += 1
+            self.most_waiting = max(self.most_waiting, self.waiting)
+            await asyncio.sleep(self.seconds)
+            self.waiting -= 1
         return self.answers(f"{way.prefix}{path}")
 
     def wake(self, kind: ResourceType, key: Key) -> None:
@@ -101,6 +109,77 @@ def test_an_engine_that_hangs_and_a_gateway_that_never_answered_are_no_silent_ga
         await asyncio.sleep(60)
         assert not stage.find(FIRST).failing
         assert stage.gateways.describe_silence("worker-2") == ""
+
+    played(scene)
+
+
+def test_one_check_at_a_time_waits_for_a_gateway_that_hangs_so_that_those_of_other_clusters_go_on() -> None:
+    async def scene(stage: Stage) -> None:
+        behind = [Key(f"team-{number}", "a") for number in range(200)]
+        for key in behind:
+            stage.find(key)
+        stage.find(SECOND, "worker-1", Backend("http", "10.90.1.4", 80))
+        await asyncio.sleep(1)
+        stage.answers, stage.seconds = lambda path: GatewayAnswer(200) if "b-2" in path else SILENT, 4.0
+        await asyncio.sleep(120)
+        assert all(stage.find(key).failing for key in behind)
+        stage.asked.clear()
+        stage.most_waiting = stage.waiting
+        await asyncio.sleep(180)
+        assert stage.most_waiting == 1
+        assert sum("b-2" in path for path in stage.asked) >= 2, "the gateway of another cluster is asked as before"
+        stage.answers, stage.seconds = lambda _: GatewayAnswer(200), 0.0
+        await asyncio.sleep(60)
+        assert not any(stage.find(key).failing for key in behind), "it answers again"
+
+    played(scene)
+
+
+def test_a_tenant_who_edits_name_or_port_of_an_endpoint_makes_no_gateway_silent_and_hides_no_silence() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.find(FIRST)
+        named = [ClusterPath("worker-2", GATEWAY, f"of-another-{number}", "/evil/a/") for number in range(9)]
+        ways = (*named, ClusterPath("worker-2", replace(GATEWAY, port=443), "of-another", "/evil/a/"))
+        for way in ways:
+            stage.gateways.checks.find(Key("evil", "a"), way)
+            await asyncio.sleep(20)
+            assert not stage.gateways.describe_silence("worker-2")
+            assert not stage.find(FIRST).failing
+        assert len(stage.gateways._gateways) <= 2, "names of the past are forgotten"
+        stage.answers = lambda _: SILENT
+        await asyncio.sleep(20)
+        assert stage.gateways.describe_silence("worker-2") == SAYS
+
+    played(scene)
+
+
+def test_a_cluster_cannot_have_the_operator_ask_its_own_machine_or_the_cloud_for_it() -> None:
+    state, reach = ClusterState("169.254.169.254", None, "worker-2"), Reach(allowed=("10.90.1.5",))
+    forged = {"leadsTo": "Replica", "url": "http://169.254.169.254:80", "backendName": "any"}
+    own = settled(seen(endpoint("http://10.90.1.5/"))).endpoint
+    status = ModelEndpointStatus.model_validate({"routing": forged, "conditions": []})
+    assert find_path(own.model_copy(update={"status": status}), state, reach) is None
+
+    answers = dict[str, str]()
+
+    async def ask(name: str, *addresses: str) -> None:
+        answers[name] = await refuse_inward(reach)(name, addresses)
+
+    for name, address in {"cloud.example.": "169.254.169.254", "own.example.": "127.0.0.1"}.items():
+        asyncio.run(ask(name, "192.0.2.7", address))
+        assert answers[name].startswith(f"{name[:-1]} does not lead to")
+    asyncio.run(ask("lb.example.", "10.1.2.3"))
+    assert answers["lb.example."] == "", "gateways may have private addresses"
+
+
+def test_a_name_that_does_not_resolve_is_no_answer_of_a_gateway() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.answers = lambda _: GatewayAnswer(lack=UNRESOLVED, connected=False)
+        stage.find(FIRST)
+        await asyncio.sleep(10)
+        stage.answers = lambda _: SILENT
+        await asyncio.sleep(60)
+        assert not stage.find(FIRST).failing, "it may answer the hub's gateway all the same"
 
     played(scene)
 

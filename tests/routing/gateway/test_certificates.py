@@ -11,11 +11,13 @@ from kubeloop.client.certificates import secret_data
 from kubeloop.plan import Issue
 from modelplane_operator.api import labels, names
 from modelplane_operator.routing.gateway.certificates import (
+    ATTEMPTS,
     AUTHORITY_VALID,
     RENEWED,
     REPLACED,
     SIGNS,
     TRUSTED_FOR,
+    UNUSABLE,
     VALID,
     authorities,
     is_current,
@@ -117,6 +119,17 @@ def test_numbers_are_not_used_twice_even_if_one_cannot_be_read() -> None:
     step = new_authority([broken], NOW, METADATA)
     assert step is not None
     assert step.key.name == names.gateway_authority(2)
+
+
+def test_a_client_that_changes_each_authority_has_no_endless_number_of_them_made() -> None:
+    stamp = NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
+    broken = [
+        {"metadata": {**METADATA, "name": names.gateway_authority(number), "creationTimestamp": stamp}, "data": {}}
+        for number in range(1, ATTEMPTS + 1)
+    ]
+    assert new_authority(broken[:-1], NOW, METADATA) is not None, "a person has done it"
+    assert new_authority(broken, NOW + timedelta(seconds=1), METADATA) is None
+    assert new_authority(broken, NOW + UNUSABLE, METADATA) is not None
 
 
 def test_no_plan_holds_a_key() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from kubeloop.objects import Key
 from modelplane_operator.api import names
 from modelplane_operator.routing.checked import Checked
+from modelplane_operator.routing.service import counters
 from modelplane_operator.routing.service.answer import GatewayAnswer
 from modelplane_operator.routing.service.plan import plan
 from modelplane_operator.routing.service.traffic import WINDOW, Traffic, parse_counters
@@ -80,6 +84,45 @@ def test_few_failures_and_refusals_are_no_outage(codes: dict[str, int]) -> None:
     assert looked(traffic, 30, traefik(CHAT, **codes)) == []
 
 
+def test_requests_without_a_key_hide_no_failures() -> None:
+    traffic = Traffic()
+    looked(traffic, 0, "")
+    looked(traffic, 30, "\n".join((traefik(CHAT, c500=40, c401=4000), traefik(CHAT, 1, c404=90_000))))
+    assert traffic.describe(CHAT) == SAYS
+
+
+@pytest.mark.parametrize("of", [traefik, envoy])
+@pytest.mark.parametrize("count", ["1.2.3", "e", "1e999", "9" * 5000, "NaN", "-1", ""])
+@pytest.mark.parametrize("code", ["500", "5\u00b2", "9" * 5000, "0", "", "\u0665\u0660\u0660"])
+def test_lines_of_another_form_are_left_out(of: Callable[..., str], count: str, code: str) -> None:
+    line = of(CHAT, c500=7).replace('"500"', f'"{code}"')
+    assert parse_counters(line.removesuffix("7") + count) == {}
+    assert bool(parse_counters(line)) == (code == "500")
+
+
+def test_lines_about_other_things_crowd_out_no_counters_and_no_number_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [traefik(Key("team", f"s{number}"), c500=1234567) for number in range(400)]
+    other = 'traefik_router_request_duration_seconds_bucket{code="500"} 1\n' * 40_000
+    other += "\n".join(traefik(OTHER, method="PUT", **{f"c{code}": 1}) for code in range(200, 1000))
+    other += "\n".join(traefik(OTHER, **{f"c{code}": 1}) for code in (*range(400, 499), *range(600, 1000)))
+    monkeypatch.setattr(counters, "LARGEST", 40_000)
+
+    async def serve(_: web.Request) -> web.Response:
+        return web.Response(text=f"{other}\n{'x' * 300_000}\n" + "\n".join(lines))
+
+    async def fetch() -> str:
+        app = web.Application()
+        app.router.add_get("/metrics", serve)
+        async with TestServer(app) as server:
+            return await counters._fetch(str(server.make_url("/metrics")))
+
+    text = asyncio.run(fetch())
+    found = parse_counters(text)
+    assert "other" not in text
+    assert 100 < len(found) < 400, "there is a limit"
+    assert {count for codes in found.values() for count in codes.values()} == {1234567}
+
+
 def test_clients_that_give_up_waiting_are_failures_where_nothing_succeeds() -> None:
     traffic = Traffic()
     looked(traffic, 0, "")
@@ -111,6 +154,16 @@ def test_a_pod_that_starts_again_counts_from_nothing_and_pods_are_added_up() -> 
     looked(traffic, 0, traefik(CHAT, c500=100), traefik(CHAT, c500=100), pods=pods)
     assert looked(traffic, 30, traefik(CHAT, c500=6), traefik(CHAT, c500=106), pods=pods) == [CHAT]
     assert traffic.describe(CHAT).startswith("12 of 12 requests in 5 minutes failed with 500")
+
+
+def test_nothing_is_kept_of_services_that_are_gone() -> None:
+    traffic = Traffic()
+    looked(traffic, 0, "")
+    looked(traffic, 30, traefik(CHAT, c500=40))
+    traffic.add(POD, traefik(CHAT, c500=80), 60)
+    traffic.decide([POD], [OTHER], 60)
+    assert not traffic._last and not traffic._added and not traffic.describe(CHAT)
+    assert looked(traffic, 90, traefik(CHAT, c500=1)) == [], "another one of its name begins with nothing"
 
 
 def test_a_request_that_passes_the_gateway_twice_counts_once() -> None:

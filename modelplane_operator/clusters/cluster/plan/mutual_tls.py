@@ -33,6 +33,7 @@ from modelplane_operator.routing.gateway.certificates import (
     is_current,
     leaf,
     trust,
+    was_just_issued,
 )
 from modelplane_operator.routing.gateway.render import data_plane
 
@@ -100,6 +101,8 @@ class Listeners:
     """The name that the gateway's certificate proves; None until it does."""
     replaced: str = ""
     """The message if it is issued because another client has changed or deleted the one that the gateway uses."""
+    just_issued: bool = False
+    """True if the one that was changed had been issued a moment before."""
 
     @property
     def shut(self) -> bool:
@@ -109,9 +112,9 @@ class Listeners:
     def steps(self, *, reported: bool) -> Iterator[Issue]:
         """Yield the certificate to issue, if any.
 
-        `reported`: True if the status already says that it was replaced. Otherwise no status would ever say it.
+        `reported`: True if the status has said for a while that it was replaced. Otherwise no status would ever say it.
         """
-        if self.issue is not None and (reported or not self.replaced):
+        if self.issue is not None and (not self.replaced or (reported and not self.just_issued)):
             yield self.issue
 
 
@@ -144,6 +147,7 @@ def choose_listeners(  # noqa: PLR0917 - what decides
     if live is not None and is_guarded(live) and (certificate_secret is None or rewritten):
         fault = "another field manager owns its data" if certificate_secret else UNLABELLED
         replaced = describe_replaced(names.GATEWAY_CERTIFICATE, fault, cluster)
+    just_issued = was_just_issued(certificate_secret, now)
     if not hub.is_decided or (hub.is_desired and hub.trust is None):
         https = certificate_secret is not None if live is None else is_guarded(live)
         proven = server_name == name or (certificate_secret is not None and live is not None and is_secured(live))
@@ -161,6 +165,7 @@ def choose_listeners(  # noqa: PLR0917 - what decides
             issue=renewed if expired else None,
             server_name=name if https and proven else None,
             replaced=replaced if expired else "",
+            just_issued=just_issued,
         )
     if hub.trust is None or not (hub.is_desired or certificate_secret is not None):
         return Listeners(https=False, http=True, issue=None, server_name=None)
@@ -180,6 +185,7 @@ def choose_listeners(  # noqa: PLR0917 - what decides
         issue=None if is_current(certificate_secret, issue, now) and not rewritten else issue,
         server_name=name if proves and not opening else None,
         replaced=replaced,
+        just_issued=just_issued,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from kubeloop.condition_types import Condition, Ready, has_reason, is_true
+from kubeloop.condition_types import Condition, Ready, is_true
 from kubeloop.conditions import condition
 from kubeloop.objects import key_of
 from kubeloop.plan import Apply, Step
@@ -30,6 +30,7 @@ from modelplane_operator.clusters.cluster.plan.mutual_tls import SHUT, Hub, List
 from modelplane_operator.clusters.cluster.plan.observed import REQUEUE_AFTER, REQUEUE_SOON, ClusterState, Observed
 from modelplane_operator.clusters.cluster.plan.registered import mark_of
 from modelplane_operator.clusters.stack.render import render_stack
+from modelplane_operator.routing.gateway.certificates import is_reported
 from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES, keep_load_balancer, service_annotations
 from modelplane_operator.routing.gateway.render import address_of
 
@@ -155,7 +156,7 @@ def own_gateway(observed: Observed, state: ClusterState) -> ClusterServing:
     first, last_steps = (
         tuple(Apply(manifest, cluster) for manifest in manifests) for manifests in (namespace, desired)
     )
-    reported = has_reason(observed.cluster.conditions, BackendReady.CERTIFICATE_REPLACED)
+    reported = is_reported(observed.cluster.conditions, BackendReady.CERTIFICATE_REPLACED, observed.now)
     steps = (*first, *desired_doors.steps(reported=reported), *last_steps)
     # Steps that will likely be forbidden come last, so that they block no others.
     steps = tuple(

@@ -32,10 +32,12 @@ from modelplane_operator.routing.gateway.certificates import (
     authorities,
     describe_replaced,
     is_current,
+    is_reported,
     leaf,
     new_authority,
     spare,
     trust,
+    was_just_issued,
 )
 from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES, keep_load_balancer, service_annotations
 from modelplane_operator.routing.gateway.plan.observed import Observed
@@ -53,7 +55,7 @@ OWN_TRAEFIK: Final = (
     "This Traefik is not the operator's: see to it that it presents the certificate, and that its entry point "
     "modelplane is on the loopback address alone"
 )
-REPLACED_SECONDS: Final = 0.5  # until a certificate is issued again, after the status has said that it was replaced
+REPLACED_SECONDS: Final = 1.0  # between looks whether a replaced certificate may be issued again
 UNSIGNED_SECONDS: Final = 60.0  # between polls for guards with unsigned paths
 HUB_GATEWAY: Final = Key(names.SYSTEM_NAMESPACE, names.HUB_GATEWAY)
 
@@ -86,6 +88,8 @@ def serve(observed: Observed) -> Plan:
     status, delays = _build_status(observed), [UNSIGNED_SECONDS] if accepts_unsigned else []
     if has_reason(status.conditions, MutualTLSReady.REPLACED):
         delays.append(REPLACED_SECONDS)
+    if observed.secrets and not authorities(observed.secrets):
+        delays.append(UNSIGNED_SECONDS)
     return Plan(steps, status, min(delays, default=None))
 
 
@@ -134,9 +138,10 @@ def _build_certificate_steps(observed: Observed) -> Iterator[Step]:
         yield authority
     if (trusted := trust(existing, observed.now)) is not None:
         desired = leaf(metadata, names.HUB_NAME, "client", trusted, observed.now)
-        current = is_current(_find_secret(observed, names.GATEWAY_CERTIFICATE), desired, observed.now)
-        reported = has_reason(gateway.conditions, MutualTLSReady.REPLACED)
-        if reported if observed.fault else not current:
+        live = _find_secret(observed, names.GATEWAY_CERTIFICATE)
+        reported = is_reported(gateway.conditions, MutualTLSReady.REPLACED, observed.now)
+        again = reported and not was_just_issued(live, observed.now)
+        if again if observed.fault else not is_current(live, desired, observed.now):
             yield desired
     expired = {item.secret for item in spare(existing, observed.now)}
     yield from (delete(item) for item in observed.secrets if key_of(item) in expired)
