@@ -42,7 +42,7 @@ QUOTA = {
     "reason": "FailedCreate",
     "message": 'pods "a-5d007d0c1d-x2x9k" is forbidden: exceeded quota: team',
 }
-OUT_OF_MEMORY = "OOMKilled: it takes more memory than its limit: raise that, or have it take less"
+OUT_OF_MEMORY = "OOMKilled: it used more memory than its limit: raise the limit, or make it use less"
 
 
 def pod(name: str = "a", *, ready: bool = False, node: str = "", terminating: bool = False, **status: Any) -> Manifest:
@@ -494,7 +494,7 @@ def test_what_is_the_matter_has_a_reason_of_its_own(ill: Manifest, reason: str) 
             137,
             "00:00:09",
             {"periodSeconds": 5, "failureThreshold": 72},
-            "SIGKILL: its node ran out of memory, mostly, as its startup probe allows 6 minutes",
+            "SIGKILL: probably its node ran out of memory, as its startup probe allows 6 minutes",
         ),
         (
             137,

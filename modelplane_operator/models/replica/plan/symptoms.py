@@ -349,7 +349,7 @@ def _describe_exit(pod: Manifest, status: Section, terminated: Section) -> str:
     """Return the exit code of a terminated container with its likely cause, as a message."""
     code, reason = terminated.get("exitCode", "unknown"), sanitize(terminated.get("reason"))
     if reason == "OOMKilled":
-        return f"exit code {code} (OOMKilled: it takes more memory than its limit: raise that, or have it take less)"
+        return f"exit code {code} (OOMKilled: it used more memory than its limit: raise the limit, or make it use less)"
     if reason in {"", "Error"} and code in SIGNALS:
         return f"killed by {SIGNALS[code]}: {_explain_kill(_find_spec(pod, status), terminated)}"
     return f"exit code {code}{f' ({reason})' if reason and reason != 'Error' else ''}"
@@ -363,7 +363,7 @@ def _explain_kill(container: Section, terminated: Section) -> str:
     if not allowed or ran is None:
         return "its node ran out of memory, or a probe failed"
     if ran < allowed - period:
-        return f"its node ran out of memory, mostly, as its startup probe allows {_describe_seconds(allowed)}"
+        return f"probably its node ran out of memory, as its startup probe allows {_describe_seconds(allowed)}"
     if ran <= allowed + GRACE:
         return f"failed its startup probe for {_describe_seconds(allowed)}"
     return "failed its liveness probe, or its node ran out of memory"
