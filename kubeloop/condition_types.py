@@ -77,7 +77,7 @@ class ConditionType(Enum):
 class Synced(ConditionType):
     """Whether the last attempt to bring the object's children in line with it went through."""
 
-    RECONCILE_SUCCESS = "ReconcileSuccess", "True", "Everything that the object asks for was written.", NORMAL
+    RECONCILE_SUCCESS = "ReconcileSuccess", "True", "All objects that belong to it were written.", NORMAL
     RECONCILE_ERROR = (
         "ReconcileError",
         "False",
@@ -103,10 +103,10 @@ class Ready(ConditionType):
     """Whether all that the object asks for is there and works. While something is wrong that does not mend by itself,
     the reason is that of the condition that says what."""
 
-    AVAILABLE = "Available", "True", "All of it is there.", NORMAL
-    DEGRADED = "Degraded", "True", "It can be used, but not all of it is there; the message names what.", WARNING
-    CREATING = "Creating", "False", "Some of it is not there yet; the message names what.", STEP
-    PARTIAL = "Partial", "False", "Parts of it work, others do not; the message names these.", STEP
+    AVAILABLE = "Available", "True", "Everything exists.", NORMAL
+    DEGRADED = "Degraded", "True", "It can be used, but something is missing; the message names it.", WARNING
+    CREATING = "Creating", "False", "Something is still missing; the message names it.", STEP
+    PARTIAL = "Partial", "False", "Some parts work, others do not; the message names those that do not.", STEP
     UNREACHABLE = "Unreachable", "Unknown", "What it depends on does not answer; the message names it.", WARNING
     DELETING = "Deleting", "False", "The object is being deleted; the message names what blocks that.", NORMAL
 

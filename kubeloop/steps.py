@@ -177,7 +177,7 @@ async def _set_finalizer(step: SetFinalizer, context: StepContext) -> None:
     if (names().finalizer in finalizers) == present:
         return
     if present and is_terminating(live):
-        raise Terminating("it is being deleted: nothing new is made for it")
+        raise Terminating("it is being deleted, so nothing new is created for it")
     desired = [name for name in finalizers if name != names().finalizer] + [names().finalizer] * present
     context.may_write()
     try:
@@ -199,8 +199,11 @@ def _reject_foreign(live: Manifest, owner: str | None, *, adopt: bool = False) -
     """
     live_owner = owner_uid(live)
     if live_owner != owner and not (adopt and live_owner is None):
-        described = "another owner's" if live_owner else "nobody's that we know"
-        raise Foreign(f"{live.get('kind')} {key_of(live)} exists and is {described}; it is left alone")
+        described = "has another owner" if live_owner else "has no owner"
+        raise Foreign(
+            f"{live.get('kind')} {key_of(live)} exists and {described}, so the operator leaves it alone: delete or"
+            " rename it"
+        )
     if is_terminating(live):
         raise Terminating(f"{live.get('kind')} {key_of(live)} is still being deleted")
 

@@ -389,7 +389,7 @@ def _file_path(section: Section, name: str, folder: Path | None) -> Path | None:
 
 def _reject_encrypted() -> str:
     """Raise ValueError for an encrypted key. Without this callback OpenSSL would ask at the terminal, and wait."""
-    raise ValueError("the key is encrypted, and nobody knows its password")
+    raise ValueError("the key is encrypted, and the operator has no password for it: use a key without one")
 
 
 @contextmanager

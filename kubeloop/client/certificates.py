@@ -105,7 +105,10 @@ def _read_authority(authority: Manifest) -> tuple[ec.EllipticCurvePrivateKey, x5
     """Return the key and the name of an authority; raises UnusableAuthorityError."""
     pair = _read_pair(authority)
     if pair is None or not isinstance(pair[0], ec.EllipticCurvePrivateKey):
-        message = f"Secret {key_of(authority)} holds no authority: delete it, and another one is made"
+        message = (
+            f"Secret {key_of(authority)} holds no certificate authority: delete it, and the operator creates"
+            " another one"
+        )
         raise UnusableAuthorityError(message)
     return pair[0], pair[1].subject
 

@@ -17,7 +17,7 @@ import aiohttp
 from kubeloop.client.transport import BrokenOff, Dead, NotConnected, Unprocessed, Worded
 
 _REMEDIES = {
-    errno.ECONNREFUSED: "nothing listens there; look at the server in the kubeconfig, and whether the API server runs",
+    errno.ECONNREFUSED: "nothing listens there; check the server in the kubeconfig, and that the API server runs",
     errno.EHOSTUNREACH: "look at the server in the kubeconfig, and at routes and firewalls on the way",
     errno.ENETUNREACH: "look at the server in the kubeconfig, and at routes and firewalls on the way",
     errno.ETIMEDOUT: "look at firewalls on the way",
@@ -29,7 +29,7 @@ _TLS = {
     "TLSV1_ALERT_UNKNOWN_CA": "the server does not know the CA of the kubeconfig's client certificate",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server asks for a client certificate, and the kubeconfig has none",
 }
-_TIMED_OUT = "no answer in time; look at whether the API server runs, and at firewalls on the way"
+_TIMED_OUT = "no answer in time; check that the API server runs, and firewalls on the way"
 _PLAIN: Mapping[tuple[type[BaseException], ...], str] = {
     (aiohttp.ConnectionTimeoutError, NotConnected): (
         "no connection in time; look at the server in the kubeconfig, and at firewalls on the way"
@@ -38,11 +38,11 @@ _PLAIN: Mapping[tuple[type[BaseException], ...], str] = {
     (aiohttp.ServerDisconnectedError, ConnectionResetError): "the connection was closed",
     (aiohttp.ClientPayloadError, BrokenOff): "the answer broke off",
     (Dead,): "the connection is dead: the server answers no PING",
-    (Unprocessed,): "the server ends its connections before it looks at what it is asked",
+    (Unprocessed,): "the server ends its connections before it reads requests",
     (aiohttp.InvalidURL,): "the server in the kubeconfig is not a URL",
 }
 """Messages by type. For an error of several types the first entry counts."""
-_INVALID_PEM = "a certificate or key is not PEM, or not whole: write it into the kubeconfig again"
+_INVALID_PEM = "a certificate or key is not PEM, or incomplete: write it into the kubeconfig again"
 
 
 def describe_error(error: BaseException) -> str:

@@ -268,7 +268,7 @@ class Helm:
         tested = self.tested(release) if self.tested else None
         match release.archive, tested:
             case (str(expected), _) if expected != archive:
-                return f"and {expected} is asked for: nothing was installed"
+                return f"and {expected} is required: nothing was installed"
             case (None, str(expected)) if expected != archive:
                 return f"and {expected} was tested: nothing was installed (setting chart-digests)"
             case _:

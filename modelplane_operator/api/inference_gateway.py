@@ -142,7 +142,7 @@ class InferenceGatewayStatus(SummarizedStatus):
 class ControllerReady(ConditionType):
     """Whether the gateway's controller runs."""
 
-    INSTALLING = "Installing", "False", "The controller's Helm release is not there yet.", STEP
+    INSTALLING = "Installing", "False", "The controller's Helm release does not exist yet.", STEP
     INSTALL_FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's error.", WARNING
     UPGRADING = (
         "Upgrading",
@@ -182,7 +182,7 @@ class MutualTLSReady(ConditionType):
         "True",
         "The hub gateway presents its certificate. GatewaySecured of each InferenceCluster shows the other side.",
     )
-    PREPARING = "Preparing", "False", "The certificate, or what presents it, is not there yet.", STEP
+    PREPARING = "Preparing", "False", "The certificate, or the chart that presents it, does not exist yet.", STEP
     REPLACED = (
         "CertificateReplaced",
         "False",

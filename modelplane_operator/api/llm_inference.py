@@ -158,7 +158,7 @@ class RuntimeAvailable(ConditionType):
         "The cluster does not know VLLMRuntimes; the message says what to install.",
         WARNING,
     )
-    NOT_NEEDED = "NotNeeded", "True", "No VLLMRuntime is made: `runtime: Deployment` or `placement: Fleet`."
+    NOT_NEEDED = "NotNeeded", "True", "No VLLMRuntime is created: `runtime: Deployment` or `placement: Fleet`."
     NOT_KNOWN = "NotKnown", "Unknown", "The cluster was not checked.", STEP
 
 
@@ -170,7 +170,7 @@ class ModelReady(ConditionType):
     NOT_READY = "NotReady", "False", "Its engine does not answer yet.", STEP
     FAILING = "Failing", "False", "Its engine does not start without help; the message says why.", WARNING
     NOT_CREATED = "NotCreated", "False", "No object of the model exists yet.", STEP
-    NAME_TAKEN = "NameTaken", "False", "Another object has its name there; the message says which.", WARNING
+    NAME_TAKEN = "NameTaken", "False", "Another object on the cluster has its name; the message says which.", WARNING
     UNKNOWN = (
         "Unknown",
         "Unknown",
@@ -197,7 +197,7 @@ class MemoryKnown(ConditionType):
 
     SAID = "Said", "True", "`spec.memory` sets it."
     KNOWN_MODEL = "KnownModel", "True", "The operator knows the size of this model; the message says what it assumed."
-    ASSUMED_FROM_NAME = "AssumedFromName", "True", "The model's name tells its parameters; the message says which."
+    ASSUMED_FROM_NAME = "AssumedFromName", "True", "The model's name states its parameters; the message says which."
     NOT_NEEDED = "NotNeeded", "True", "The spec names a cluster, so the size does not matter."
     NOT_KNOWN = "NotKnown", "False", "The size is unknown: set `spec.memory`. A running model stays.", WARNING
 

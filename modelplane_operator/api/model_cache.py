@@ -164,8 +164,8 @@ class ArtifactReady(ConditionType):
     )
     CONTENTS_DIFFER = "ContentsDiffer", "False", "Clusters hold different contents of the source.", WARNING
     PARTIAL = "Partial", "False", "Some clusters hold the weights, others do not yet.", STEP
-    HYDRATING = "Hydrating", "False", "No cluster holds them yet.", STEP
-    STAGED = "Staged", "True", "Every matching cluster holds them."
+    HYDRATING = "Hydrating", "False", "No cluster holds the weights yet.", STEP
+    STAGED = "Staged", "True", "Every matching cluster holds the weights."
 
 
 class ModelCache(Resource[ModelCacheSpec, ModelCacheStatus]):

@@ -96,7 +96,7 @@ class RoutingReady(ConditionType):
     """Whether requests can be sent to the endpoint."""
 
     BACKEND_CONFIGURED = "BackendConfigured", "True", "Routes can refer to it."
-    WAITING_FOR_BACKEND = "WaitingForBackend", "False", "Its Service is not there yet.", STEP
+    WAITING_FOR_BACKEND = "WaitingForBackend", "False", "Its Service does not exist yet.", STEP
     INVALID_URL = "InvalidURL", "False", "The URL cannot be used; the message says why.", WARNING
     CREDENTIALS_MISSING = (
         "CredentialsMissing",

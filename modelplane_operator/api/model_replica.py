@@ -172,8 +172,8 @@ class ModelAccepted(ConditionType):
 class ModelReady(ConditionType):
     """Whether requests are answered."""
 
-    WAITING_FOR_MODEL = "WaitingForModel", "False", "The workloads are not there yet.", STEP
-    MODEL_STARTING = "ModelStarting", "False", "The workloads are there, and some pods do not answer yet.", STEP
+    WAITING_FOR_MODEL = "WaitingForModel", "False", "The workloads do not exist yet.", STEP
+    MODEL_STARTING = "ModelStarting", "False", "The workloads exist, and some pods do not answer yet.", STEP
     CRASH_LOOP = "CrashLoop", "False", "An engine exits again and again; the message has its exit code.", WARNING
     IMAGE_PULL_FAILED = "ImagePullFailed", "False", "An image cannot be pulled; the message says why.", WARNING
     CANNOT_START = (
@@ -185,7 +185,7 @@ class ModelReady(ConditionType):
     PODS_REJECTED = (
         "PodsRejected",
         "False",
-        "The cluster lets a workload make no more pods, mostly for a quota; the message says why.",
+        "The cluster refuses new pods of a workload, mostly because of a quota; the message says why.",
         WARNING,
     )
     UNSCHEDULABLE = "Unschedulable", "False", "No node fits a pod; the message says why.", WARNING
@@ -242,7 +242,11 @@ class CacheTransfer(ConditionType):
         "by a decode engine.",
         WARNING,
     )
-    CONFIGURED = "Configured", "True", "All engines with known arguments have those for handing over their cache."
+    CONFIGURED = (
+        "Configured",
+        "True",
+        "All engines whose arguments can be read have those for the transfer of the cache.",
+    )
 
 
 class ModelReplica(Resource[ModelReplicaSpec, ModelReplicaStatus]):

@@ -200,7 +200,11 @@ class ServingStackStatus(SummarizedStatus):
 class Installed(ConditionType):
     """Whether every chart is deployed as the object asks for. `Ready` tells whether the cluster can serve meanwhile."""
 
-    INSTALLED = "ComponentsInstalled", "True", "Every chart is deployed, at the version and with the values asked for."
+    INSTALLED = (
+        "ComponentsInstalled",
+        "True",
+        "Every chart is deployed, at the requested version and with the requested values.",
+    )
     INSTALLING = "Installing", "False", "A chart is being installed, or waits for another.", STEP
     UPGRADING = "Upgrading", "False", "A chart is being upgraded, or its values change.", NORMAL
     FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's error.", WARNING

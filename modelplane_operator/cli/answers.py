@@ -126,7 +126,7 @@ def show_explanation(explanation: Explanation, now: datetime) -> None:
     state = f"[red]not Ready[/] ({text(explanation.reason)}{f', for {duration}' if duration else ''})"
     # `ready` is also False while the scheduler's decision has open points, although every replica responds.
     if explanation.ready or explanation.reason == ANSWERS:
-        state = "[green]Ready[/]" if explanation.ready else "[yellow]Ready, and not where it should be[/]"
+        state = "[green]Ready[/]" if explanation.ready else "[yellow]Ready, but on the wrong cluster[/]"
     out.print(f"[bold]{text(f'{explanation.namespace}/{explanation.name}')}[/] is {state}")
     out.print(text(explanation.cause))
     _print_help(out, explanation.help)
@@ -172,7 +172,7 @@ def plan(
     """Show what the scheduler would do after a change. Nothing is written."""
     options = [option for option in (file, replicas, without_, drain) if option is not None]
     if len(options) != 1 or (name is None) != (replicas is None):
-        raise typer.BadParameter("say one of -f FILE, NAME --replicas N, --without CLUSTER and --drain CLUSTER")
+        raise typer.BadParameter("give one of -f FILE, NAME --replicas N, --without CLUSTER and --drain CLUSTER")
     target = hub(kubeconfig, context)
     documents = _read_documents(file, namespace or target.namespace) if file else ()
     key = Key(*place(name or "", namespace, target))
@@ -256,10 +256,10 @@ def show_plan(outcomes: Iterable[DeploymentOutcome], others: Others | None = Non
         for removal in outcome.removed:
             out.print(f"  [red]- {text(removal.name)} on {text(removal.cluster)}[/]: {text(removal.why)}")
         for restarted in outcome.restarted:
-            out.print(f"  [yellow]~ {text(restarted)}[/]: takes another shape, which restarts it")
+            out.print(f"  [yellow]~ {text(restarted)}[/]: its pods change, so it restarts")
         for blocked in outcome.stuck:
             out.print(
-                f"  [red]! {text(blocked.name)} on {text(blocked.cluster)}[/] finds no other place: {text(blocked.why)}"
+                f"  [red]! {text(blocked.name)} on {text(blocked.cluster)}[/] fits nowhere else: {text(blocked.why)}"
             )
         if outcome.waiting:
             out.print(f"  [red]! {count_of(outcome.waiting, 'replica')} without a place[/]")

@@ -66,8 +66,9 @@ def drain(
     _print_result(Drain(cluster, drained=True, empty=remaining == 0, replicas=remaining, moves=outcomes), output)
     if remaining:
         raise No(
-            f"{count_of(remaining, 'replica')} still on {cluster}: make room elsewhere, annotate it "
-            f"modelplane.ai/force-drain=true to end them, or take it back by modelplane drain {cluster} --undo"
+            f"{count_of(remaining, 'replica')} still on {cluster}: add capacity elsewhere, force them off with kubectl"
+            f" annotate ic {cluster} modelplane.ai/force-drain=true, or undo the drain with modelplane drain {cluster}"
+            " --undo"
         )
     if remaining == 0:
         say(f"{text(cluster)} is empty.")

@@ -55,7 +55,7 @@ async def deployment_of(hub: Kube, key: Key) -> ModelDeployment:
     try:
         return ModelDeployment.parse(await hub.get(of(ModelDeployment), key))
     except NotFound:
-        hint = f"kubectl get modeldeployments -n {key.namespace} lists those that are there"
+        hint = f"kubectl get modeldeployments -n {key.namespace} lists those that exist"
         raise FailedError(f"there is no ModelDeployment {key}: {hint}") from None
 
 

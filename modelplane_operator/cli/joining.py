@@ -107,14 +107,19 @@ async def _run_checks(kube: Kube) -> Sequence[Finding]:
     findings += await _check_stack(kube)
     findings.append(check_services((await kube.list(SERVICE)).items))
     classes = (await kube.list(STORAGE_CLASS)).items
-    remedy = "" if classes else "make one whose volumes several pods may write, where models are to have caches"
+    remedy = "" if classes else "for model caches, create one with ReadWriteMany volumes"
     findings.append(
         Finding("storage", ok=True, says=count_of(len(classes), "storage class", "storage classes"), remedy=remedy)
     )
     allowed = await may(kube, "create", CLUSTER_ROLE, Key("", ""))
     remedy = "" if allowed else "have an administrator apply examples/access/with-helm.yaml there"
     findings.append(
-        Finding("permission", ok=allowed, says="you may give access" if allowed else "you may not", remedy=remedy)
+        Finding(
+            "permission",
+            ok=allowed,
+            says="you may create its access objects" if allowed else "you may not create its access objects",
+            remedy=remedy,
+        )
     )
     return findings
 
@@ -147,14 +152,19 @@ async def _check_account(kube: Kube, charts: Sequence[str]) -> Finding:
     """Check that the operator's account may install charts, if there is an account."""
     remedy = "kubectl apply -f examples/access/with-helm.yaml, on this cluster"
     if await kube.find(SERVICE_ACCOUNT, ACCOUNT) is None:
-        return Finding("account", ok=True, says="the operator has none here, which register needs", remedy=remedy)
+        return Finding("account", ok=True, says="the operator has none here, and register needs it", remedy=remedy)
     user = {"user": f"system:serviceaccount:{ACCOUNT.namespace}:{ACCOUNT.name}"}
     if await may(kube, "create", CLUSTER_ROLE, Key("", ""), user=user):
         return Finding("account", ok=True, says="the operator may install charts", remedy="")
     if not charts:
         return Finding("account", ok=True, says="the operator may install no charts, and needs none", remedy="")
     says = f"the operator may not install charts, so these fail: {list_names(charts, len(STACK))}"
-    return Finding("account", ok=False, says=says, remedy=f"{remedy}; or install these yourself, and turn them off")
+    return Finding(
+        "account",
+        ok=False,
+        says=says,
+        remedy=f"{remedy}; or install these yourself, and turn them off in spec.stack of the InferenceCluster",
+    )
 
 
 def check_component(
@@ -172,36 +182,36 @@ def check_component(
         return Finding(
             chart.name,
             ok=True,
-            says=f"is there from {installer}: a ServingStack leaves it alone and installs none",
-            remedy=f"to have the stack's beside it, name {chart.name} in spec.stack of the InferenceCluster",
+            says=f"is installed by {installer}: a ServingStack keeps that one",
+            remedy=f"to install the stack's own as well, name {chart.name} in spec.stack of the InferenceCluster",
         )
     turn_off = f"turn {chart.name} off in spec.stack of the InferenceCluster"
     if installer:
         return Finding(
             chart.name,
             ok=False,
-            says=f"is there from {installer}: a ServingStack installs another one, which conflicts with it",
+            says=f"is installed by {installer}: a ServingStack would install another one, which conflicts with it",
             remedy=f"uninstall it, or {turn_off}",
         )
     if not chart.default:
-        return Finding(chart.name, ok=True, says="is not there, and no other part needs it", remedy="")
+        return Finding(chart.name, ok=True, says="is not installed, and no other component needs it", remedy="")
     if chart.release in releases:
         # Helm takes a release for one of the same name, and the operator changes only its own.
         uninstall = f"helm uninstall {chart.release.name} -n {chart.release.namespace}"
         return Finding(
             chart.name,
             ok=False,
-            says=f"release {chart.release} is there from another ServingStack, so installing it fails",
+            says=f"release {chart.release} of another ServingStack exists, so installing it fails",
             remedy=f"delete the InferenceCluster that it belongs to, or: {uninstall}; or {turn_off}",
         )
-    return Finding(chart.name, ok=True, says=f"is not there: {INSTALLS}", remedy="")
+    return Finding(chart.name, ok=True, says=f"is not installed: {INSTALLS}", remedy="")
 
 
 def check_devices(pools: Sequence[Pool]) -> Finding:
     """Describe the devices that DRA drivers publish."""
     description = "; ".join(f"{count_of(len(pool.nodes), 'node')} with {pool.description}" for pool in pools)
-    remedy = "" if pools else "none where a ServingStack installs the DRA driver; else install one"
-    return Finding("devices", ok=True, says=description or "no driver has published any", remedy=remedy)
+    remedy = "" if pools else "if no ServingStack installs the DRA driver, install one"
+    return Finding("devices", ok=True, says=description or "no driver has published devices", remedy=remedy)
 
 
 def check_services(services: Sequence[Manifest]) -> Finding:
@@ -214,14 +224,14 @@ def check_services(services: Sequence[Manifest]) -> Finding:
         if not entries(service, "status", "loadBalancer", "ingress")
     ]
     if pending:
-        remedy = "install what gives addresses to load balancers, MetalLB for one"
+        remedy = "install something that gives addresses to load balancers, such as MetalLB"
         return Finding("load balancers", ok=False, says=f"no address for {list_names(pending)}", remedy=remedy)
-    summary = f"{len(balancers)} with an address" if balancers else "none yet, so that nobody knows"
+    summary = f"{len(balancers)} with an address" if balancers else "not tested, as the cluster has none yet"
     return Finding(
         "load balancers",
         ok=True,
         says=summary,
-        remedy="" if balancers else "make a Service of type LoadBalancer to see",
+        remedy="" if balancers else "create a Service of type LoadBalancer to test it",
     )
 
 
@@ -285,7 +295,7 @@ def register(
         return
     for pool in pools:
         out.print(text(f"pool {pool.name}: {count_of(len(pool.nodes), 'node')} with {pool.description}"))
-    out.print("", f"{text(name)} is registered. See how far it is: modelplane fleet -w")
+    out.print("", f"{text(name)} is registered. Watch its progress: modelplane fleet -w")
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ def _run_plugin(user: Section, cluster: Section) -> Section:
         status: Section = json.loads(process.stdout).get("status") or {}
     except FileNotFoundError:
         hint = f": {plugin['installHint']}" if plugin.get("installHint") else ": install it, or put it on PATH"
-        raise KubeconfigError(f"the program {command[0]} for credentials is not there{hint}") from None
+        raise KubeconfigError(f"the program {command[0]} for credentials is not installed{hint}") from None
     except subprocess.CalledProcessError as error:
         raise KubeconfigError(f"{command[0]} gave no credentials: it ended with {error.returncode}") from None
     except subprocess.TimeoutExpired:

@@ -19,7 +19,7 @@ from modelplane_operator.ask.answers.schema import document
 
 T = TypeVar("T")
 
-NO_CLUSTERS = "there is no InferenceCluster: docs/clusters.md says how one is registered"
+NO_CLUSTERS = "there is no InferenceCluster: register one as in docs/clusters.md"
 """Message for an empty fleet."""
 
 

@@ -115,7 +115,7 @@ def _draw(explanation: Explanation, branches: Sequence[Branch], now: datetime) -
             )
             node.add(text(f"{description}, restarted {pod.restarts} times" if pod.restarts else description))
         if branch.note:
-            node.add(text(f"pods are not seen: {branch.note}"))
+            node.add(text(f"pods cannot be listed: {branch.note}"))
     if explanation.waiting:
         root.add(
             text(f"{explanation.waiting} without a place: modelplane why {explanation.namespace}/{explanation.name}")

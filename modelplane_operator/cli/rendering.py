@@ -216,7 +216,7 @@ class Renderer:
     def _render_cache(self, name: str, cache: ModelCache) -> Iterator[Rendered]:
         """Yield the objects of a ModelCache on each cluster that its selector chooses."""
         if claim := claim_of(cache):
-            yield Rendered(name, HUB, notes=(f"Its claim {claim} is there already; nothing is created.",))
+            yield Rendered(name, HUB, notes=(f"Its claim {claim} must exist already; nothing is created.",))
             return
         selected = cache.spec.cluster_selector.match_labels if cache.spec.cluster_selector else {}
         places = [CLUSTER]

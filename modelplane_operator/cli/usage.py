@@ -65,7 +65,7 @@ def models(
             output,
             ("NAMESPACE", "MODEL", "READY", "NODES", "CLUSTERS"),
             lambda item: (item.namespace, item.name, f"{item.ready}/{item.desired}", item.nodes, item.clusters),
-            nothing="there is no ModelDeployment: docs/install.md says how one is made",
+            nothing="there is no ModelDeployment: create one as in docs/install.md",
         )
 
     repeat(show, watch=watch)

@@ -41,22 +41,21 @@ async def connect_to_cluster(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
         inference_cluster = InferenceCluster.parse(await hub.get(of(InferenceCluster), Key("", cluster)))
     except Forbidden:
         raise OutOfReachError(
-            f"you may not read InferenceCluster {cluster}, on which it runs: have the platform team look; what a "
-            "container said as it ended is in modelplane why"
+            f"you may not read InferenceCluster {cluster}, on which it runs: ask the platform team; modelplane why has"
+            " the last words of containers that ended"
         ) from None
     existing = inference_cluster.spec.cluster.existing
     # The operator stores no kubeconfig of such a cluster: it requests a short-lived token for each connection.
     if existing is None or existing.secret_ref is None:
         raise OutOfReachError(
-            f"the credentials of cluster {cluster} are made anew each time by the operator: ask its cloud for some of "
-            "your own, and use kubectl"
+            f"the hub stores no credentials for cluster {cluster}: get some of your own from its cloud, and use kubectl"
         )
     key = Key(names.SYSTEM_NAMESPACE, existing.secret_ref.name)
     try:
         secret = await hub.find(SECRET, key)
     except Forbidden:
         raise OutOfReachError(
-            f"you may not read Secret {key}, by which cluster {cluster} is reached: have the platform team look"
+            f"you may not read Secret {key}with the kubeconfig of cluster {cluster}: ask the platform team"
         ) from None
     access = SecretKubeconfig(key, existing.secret_ref.key, lambda _: secret, plain_http=True).read()
     async with connect(access) as kube:
@@ -64,8 +63,8 @@ async def connect_to_cluster(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
             yield kube
         except (Forbidden, Unauthorized, Unreachable) as error:
             raise OutOfReachError(
-                f"cluster {cluster} cannot be asked from here by the operator's kubeconfig: {error}; see whether this "
-                "machine reaches its API server"
+                f"cluster {cluster} cannot be reached from this machine with the operator's kubeconfig: {error}; check"
+                " the network between them"
             ) from None
 
 

@@ -180,7 +180,9 @@ def _is_started(of: Clouds, observed: Observed[Any], inventory: Inventory) -> bo
 def keep(of: Clouds, observed: Observed[Any], **facts: Any) -> Plan:
     """Store discovered values in the status before any step depends on them."""
     status = observed.cluster.status or of.status(
-        conditions=(Ready.CREATING.condition(observed.now, message="nothing is made yet"),)
+        conditions=(
+            Ready.CREATING.condition(observed.now, message="starting (waiting for: the first call to the cloud)"),
+        )
     )
     return Plan(status=status.model_copy(update=facts), requeue_after=0.0)
 
@@ -219,7 +221,10 @@ def _plan_used_cluster(of: Clouds, observed: Observed[Any]) -> Plan:
 
     Deleting it would take the nodes from under running models.
     """
-    message = f"it stays until {observed.used_by} lets it go: delete that instead, which moves its models away first"
+    message = (
+        f"waiting for {observed.used_by}, which uses this cluster: delete that instead, which moves its models away"
+        " first"
+    )
     status = observed.cluster.status or of.status()
     condition = Ready.DELETING.condition(observed.now, message=message)
     return Plan(status=status.model_copy(update={"conditions": (condition,)}))

@@ -27,7 +27,7 @@ from modelplane_operator.api.reasons import is_warning, not_ready
 from modelplane_operator.clouds.decide import CloudDecision, is_waiting
 from modelplane_operator.clouds.preflight import PreflightResult
 
-NOTHING = "nothing is made:"
+NOTHING = "nothing is created:"
 """Beginning of the messages of clusters that fail the preflight checks."""
 KIND = "EKSCluster"
 """A kind that a cloud makes: all of them have the same conditions."""
@@ -156,7 +156,7 @@ def _derive_ready(
         return Ready.CREATING.condition(now, message=nothing)
     if missing:
         progress = f"{len(records) - len(missing)} of {count_of(len(records), 'resource')}"
-        message = f"{progress} {'is' if len(records) == 1 else 'are'} there; {_describe(_select_blocking(missing))}"
+        message = f"{progress} ready; {_describe(_select_blocking(missing))}"
         return Ready.CREATING.condition(now, message=message)
     return Ready.AVAILABLE.condition(now)
 
@@ -164,7 +164,7 @@ def _derive_ready(
 def _derive_deleting(records: Sequence[CloudResource], now: datetime) -> Condition:
     """Return Ready for a cluster that is being deleted, with the resources that remain."""
     if not records:
-        return Ready.DELETING.condition(now, message="nothing is left that is seen")
+        return Ready.DELETING.condition(now, message="the last look at the cloud found nothing left")
     remaining = f"{count_of(len(records), 'resource')} {'is' if len(records) == 1 else 'are'} left"
     return Ready.DELETING.condition(now, message=f"{remaining}; {_describe(_select_blocking(records))}")
 

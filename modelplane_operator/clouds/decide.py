@@ -61,7 +61,7 @@ REQUEUE_SOON, STEADY, AT_REST = 5.0, 15.0, 300.0  # seconds until the next look 
 YOUNG = timedelta(minutes=1)
 """Age up to which a resource is polled often."""
 
-BLOCKED = "waits for what Ready says"
+BLOCKED = "waits until the problem in the condition Ready is solved"
 """Message of a resource that the preflight checks hold back."""
 _WAITING_PREFIXES = ("waits ", "goes with ")
 """Prefixes of the messages of resources that wait for another resource."""
@@ -238,7 +238,7 @@ class _Decider:
         if existing.state == "Failed":
             return self._replace_failed(desired, existing)
         if immutable := sorted(self._compare_parameters(desired, existing, desired.fixed)):
-            message = f"{', '.join(immutable)} cannot be changed: ask for another one beside it, then remove this one"
+            message = f"{', '.join(immutable)} cannot be changed: add another one, then remove this one"
             return _Action(self._record(desired, existing.state, existing.id, message), error=Invalid(message))
         return _Action(self._record(desired, existing.state, existing.id, existing.message))
 
@@ -249,7 +249,7 @@ class _Decider:
         step = UpdateResource(self._of.account, self._of.owner, resolved, existing, changed)
         message = f"to be changed: {', '.join(sorted(changed))}"
         missing = sorted(desired.requirements() - self._ready_keys)
-        message = f"waits {message}, once these are as they should be: {', '.join(missing)}" if missing else message
+        message = f"waits {message}, once these are ready: {', '.join(missing)}" if missing else message
         record = self._record(desired, "Updating", existing.id, message)
         if missing:  # a node pool follows its cluster in one step, however many upgrades the cluster needs
             return _Action(record)
@@ -274,7 +274,7 @@ class _Decider:
         """Create a resource that was not listed, unless it may still appear, must wait, or its name is taken."""
         last = (previous.id if previous else None) or ""
         if last and previous and previous.state in ("Ready", "Creating", "Updating", "Missing"):
-            record = self._record(desired, "Missing", last, "it was there, and is not seen any more")
+            record = self._record(desired, "Missing", last, "the cloud no longer lists it")
             if (remaining := self._of.lag - (self._of.inventory.as_of(desired.kind) - record.since)) > timedelta():
                 return _Action(record, wait=min(remaining.total_seconds(), STEADY))
         record = self._record(desired, "Pending", last or None)
@@ -286,7 +286,7 @@ class _Decider:
             return _Action(record.model_copy(update={"message": conflict}), error=Conflict(conflict))
         resolved = desired.resolve(self._outputs)
         if resolved is None:
-            return _Action(record.model_copy(update={"message": "waits for what the cloud says of what it needs"}))
+            return _Action(record.model_copy(update={"message": "waits for details of the resources that it needs"}))
         create_token = idempotency_token(self._of.owner, resolved, last)
         step = CreateResource(self._of.account, self._of.owner, resolved, create_token)
         if self._of.kinds[desired.kind].announced:
@@ -319,7 +319,7 @@ class _Decider:
             - (outcome_of_attempt.at if outcome_of_attempt else record.since + HOLDS)
         )
         if remaining > timedelta():
-            message = "a call was made, or may have been, whose effect is not seen yet"
+            message = "waiting for the effect of the last call"
             return _Action(
                 record.model_copy(update={"message": message}), wait=min(remaining.total_seconds(), REQUEUE_SOON)
             )
@@ -329,9 +329,10 @@ class _Decider:
         """Return a message if another owner has a resource of the same kind and key; otherwise an empty string."""
         for item in self._of.inventory.existing:
             if (item.kind, item.key) == (desired.kind, desired.key) and item.owner != self._of.owner.uid:
-                owner = f"belongs to {item.owner}" if item.owner else "carries no tag of ours"
+                owner = f"belongs to {item.owner}" if item.owner else "has no tag of the operator"
                 return _truncate(
-                    f"{item.kind} {item.id} has its name and {owner}: it is left alone; rename or delete it"
+                    f"{item.kind} {item.id} has the same name and {owner}, so the operator leaves it alone: rename or"
+                    " delete it"
                 )
         return ""
 

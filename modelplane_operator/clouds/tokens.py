@@ -91,7 +91,7 @@ class TokenKubeconfig:
         Raise KubeconfigError until the first token exists, or for a bad certificate.
         """
         if not self.token:
-            raise KubeconfigError(f"{self}: its first token is being made")
+            raise KubeconfigError(f"{self}: starting (waiting for: its first token)")
         try:
             authority = base64.b64decode(self.endpoint["authority"]).decode()
         except ValueError:  # not base64, not ASCII, or not text when decoded

@@ -112,7 +112,7 @@ def _import_class(name: str) -> Any:
 
 def _web_client(label: str, has_credentials: bool, anywhere: bool) -> Web:  # noqa: FBT001
     """Return an HTTP client for a source, with the name and the hint of its error messages."""
-    hint = "with what authSecret names" if has_credentials else "without credentials: name some in authSecret"
+    hint = "with the credentials of authSecret" if has_credentials else "without credentials: name some in authSecret"
     return Web(label, hint, client(anywhere=anywhere))
 
 

@@ -61,7 +61,7 @@ def _compute(kind: str, content: BinaryIO, sha256: hashlib._Hash) -> str:  # pyr
         case "md5":
             digest = hashlib.md5(usedforsecurity=False)
         case _:
-            raise ValueError(f"nobody knows a checksum {kind}")
+            raise ValueError(f"checksum {kind} is not supported")
     for chunk in _chunks(content, sha256):
         if digest:
             digest.update(chunk)

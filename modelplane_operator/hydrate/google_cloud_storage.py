@@ -85,7 +85,9 @@ class GoogleCloudStorage:
                             path, int(item["size"]), f"crc32c:{item['crc32c']}", item["name"], str(item["generation"])
                         )
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-                raise TransientError(f"{self.web.description} is answered with something else than a list") from error
+                raise TransientError(
+                    f"the server answers {self.web.description} with something other than a list"
+                ) from error
             page = page_content.get("nextPageToken") or ""
             if not page:
                 return

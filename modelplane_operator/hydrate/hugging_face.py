@@ -111,14 +111,14 @@ class HuggingFace:
             yield
         except GatedRepoError as error:
             raise PermanentError(
-                f"{self._label} is gated, and was asked for {hint}; its licence has to be accepted by that account"
+                f"{self._label} is gated, and was requested {hint}: accept its licence with that account"
             ) from error
         except RevisionNotFoundError as error:
             raise PermanentError(f"{self._label} does not exist: name a branch, tag or commit of it") from error
         except RepositoryNotFoundError as error:
-            raise PermanentError(f"{self._label} does not exist or is private, and was asked for {hint}") from error
+            raise PermanentError(f"{self._label} does not exist or is private; the request was {hint}") from error
         except HFValidationError as error:
-            raise PermanentError(f"{self.repo} is no name of a repository") from error
+            raise PermanentError(f"{self.repo} is not the name of a repository: write OWNER/NAME") from error
         except HfHubHTTPError as error:
             raise self._status_error(error, hint) from error
         except OSError as error:
@@ -132,9 +132,9 @@ class HuggingFace:
         """Return the error of an error status."""
         status = error.response.status_code
         if status in {401, 403}:
-            return PermanentError(f"{self._label} is refused with {status}; it was asked for {hint}")
+            return PermanentError(f"{self.endpoint} refuses {self._label} with {status}; the request was {hint}")
         if status < 500 and status not in _RETRYABLE:
-            return PermanentError(f"{self.endpoint} answers {status} to what is asked of {self._label}")
+            return PermanentError(f"{self.endpoint} answers {status} to a request for {self._label}")
         retry_after = error.response.headers.get("Retry-After", "")
         return TransientError(
             f"{self.endpoint} answers {status}",

@@ -41,7 +41,9 @@ class Manifest:
             content = self.web.read(response)
         digest = hashlib.sha256(content).hexdigest()
         if self.sha256 and digest != self.sha256:
-            raise PermanentError(f"{self.web.description} hashes to {digest}, and not to what sha256 says")
+            raise PermanentError(
+                f"{self.web.description} hashes to {digest}, which is not the value of sha256: correct that, or the URL"
+            )
         files = select_files(self._parse_files(content), self.allow, self.ignore, self.web.description)
         return FileListing(f"sha256:{digest}", files)
 
@@ -51,7 +53,7 @@ class Manifest:
         try:
             url = urljoin(self.url, file.key or quote(file.path))
         except ValueError as error:
-            raise PermanentError(f"{self.web.description} has an address that is none: {file.key[:100]!r}") from error
+            raise PermanentError(f"{self.web.description} has an invalid address: {file.key[:100]!r}") from error
         # A manifest can name files of other servers, which must not get the token.
         is_same_origin = _origin(url) == _origin(self.url)
         self.web.fetch(url, file, folder, self.headers if is_same_origin else None)

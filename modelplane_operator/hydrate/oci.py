@@ -82,20 +82,22 @@ class Registry:
         secure = self.base.startswith("https://")
         # The password is sent to the realm, so a registry with TLS must not name one without.
         if scheme.lower() != "bearer" or not realm.startswith("https://" if secure else ("https://", "http://")):
-            raise PermanentError(f"{self.web.description} is refused with 401; it was asked for {self.web.credentials}")
+            raise PermanentError(
+                f"the registry refuses {self.web.description} with 401; the request was {self.web.credentials}"
+            )
         # Other parameters of the challenge, such as `error`, are not meant for the token server.
         query = {name: value for name, value in values.items() if name in {"service", "scope"}}
         try:
             url = str(self.web.client.build_request("GET", realm, params=query).url)
         except (httpx.InvalidURL, ValueError) as error:
-            raise PermanentError(f"{self.web.description}: its registry gives tokens at no address") from error
+            raise PermanentError(f"{self.web.description}: its registry names no address for tokens") from error
         with self.web.get(url, basic) as response:
             content = self.web.read(response)
         try:
             response_body = json.loads(content)
             token = response_body.get("token") or response_body["access_token"]
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-            raise TransientError(f"{self.web.description}: its registry gives no token") from error
+            raise TransientError(f"{self.web.description}: its registry gives no token: check authSecret") from error
         self._authorization = f"Bearer {token}"
 
     def renew(self, path: str) -> None:
@@ -133,7 +135,7 @@ class Oci:
                 manifest, digest = self._read_manifest(str(children[0]["digest"]))
             files = select_files(self._list_files(manifest), self.allow, self.ignore, self._label)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise PermanentError(f"{self._label} is no manifest of an artifact") from error
+            raise PermanentError(f"{self._label} is not a manifest of an artifact") from error
         return FileListing(digest, files)
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
@@ -156,13 +158,13 @@ class Oci:
         content = self.registry.read(f"manifests/{reference}", MANIFESTS)
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
         if reference.startswith("sha256:") and reference != digest:
-            raise TransientError(f"{self._label} has come with another content than its digest")
+            raise TransientError(f"{self._label} arrived with other content than its digest says")
         try:
             parsed = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise PermanentError(f"{self._label} is no manifest of an artifact") from error
+            raise PermanentError(f"{self._label} is not a manifest of an artifact") from error
         if not isinstance(parsed, dict):
-            raise PermanentError(f"{self._label} is no manifest of an artifact")
+            raise PermanentError(f"{self._label} is not a manifest of an artifact")
         return cast(dict[str, Any], parsed), digest
 
     def _list_files(self, manifest: Mapping[str, Any]) -> Iterator[File]:
@@ -206,4 +208,4 @@ def _basic_credentials(host: str, credentials: str) -> str:
             return str(entry["auth"])
         return base64.b64encode(f"{entry['username']}:{entry['password']}".encode()).decode()
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise PermanentError("the Secret of authSecret is no kubernetes.io/dockerconfigjson") from None
+        raise PermanentError("the Secret of authSecret is not of type kubernetes.io/dockerconfigjson") from None

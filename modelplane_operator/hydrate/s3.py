@@ -148,4 +148,4 @@ class S3:
             status = int(metadata.get("HTTPStatusCode") or 500)
             raise error_of_status(status, metadata.get("HTTPHeaders", {}), self._label, hint) from error
         except BotoCoreError as error:
-            raise TransientError(f"{self._label} does not come: {type(error).__name__}") from error
+            raise TransientError(f"the download of {self._label} failed: {type(error).__name__}") from error

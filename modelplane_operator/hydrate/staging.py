@@ -251,11 +251,11 @@ def check_listing(listing: FileListing) -> None:
             [part for part in file.path[: LONGEST_PATH + 1].split("/") if part not in {"", "."}],
         )
         if not parts or file.path.startswith("/") or "\\" in file.path or ".." in parts or parts[0] == HOME:
-            raise PermanentError(f"the source names a file that leads out of the volume: {quoted}")
+            raise PermanentError(f"the source lists a file outside of the volume: {quoted}")
         if not is_name(file.path) or len(parts) > DEEPEST:
-            raise PermanentError(f"the source names a file as none can be called: {quoted}")
+            raise PermanentError(f"the source lists a file with an impossible name: {quoted}")
         if not 0 <= file.size <= LARGEST:
-            raise PermanentError(f"the source says that file {quoted} has a size that no file has")
+            raise PermanentError(f"the source says that file {quoted} has an impossible size")
         *above, path = accumulate(parts, "{}/{}".format)
         if path in files or path in folders or not files.isdisjoint(above):
             raise PermanentError(f"the source names file {quoted} twice, or another below it")
@@ -274,7 +274,7 @@ def _verify_staged(file: File, folder: Folder) -> str:
             os.fsync(content.fileno())
             return sha256
     folder.remove(file.path)
-    raise TransientError(f"file {file.path} has come with another content than the source says it has")
+    raise TransientError(f"file {file.path} arrived with other content than the source lists")
 
 
 def _format_size(size: float) -> str:

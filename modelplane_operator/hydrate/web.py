@@ -44,7 +44,7 @@ def check_host(host: str) -> list[str]:
     except socket.gaierror as error:
         if error.errno in {socket.EAI_NONAME, socket.EAI_NODATA}:
             raise _unreachable_host(host) from error
-        raise TransientError(f"host {host} cannot be resolved for now") from error
+        raise TransientError(f"host {host} cannot be resolved now; the hydrator tries again") from error
     except UnicodeError as error:
         raise _unreachable_host(host) from error
     for text in addresses:
@@ -58,7 +58,7 @@ def check_host(host: str) -> list[str]:
 
 def _unreachable_host(host: str) -> PermanentError:
     """Return the error for a host. Its message does not reveal if the host exists inside of the network."""
-    return PermanentError(f"host {host} leads nowhere that weights may come from")
+    return PermanentError(f"host {host} does not exist, or is not allowed as a source: correct the URL")
 
 
 class _OutsideBackend(httpcore.SyncBackend):
@@ -79,14 +79,14 @@ def error_of_status(status: int, headers: Mapping[str, str], description: str, c
     Texts of the server are left out: they may contain anything.
     """
     if status in {401, 403}:
-        return AccessDeniedError(f"{description} is refused with {status}; it was asked for {credentials}")
+        return AccessDeniedError(f"the server refuses {description} with {status}; the request was {credentials}")
     if status == 404:
-        return PermanentError(f"{description} does not exist, and was asked for {credentials}")
+        return PermanentError(f"{description} does not exist; the request was {credentials}")
     if status < 500 and status not in PASSING:
-        return PermanentError(f"{description} is answered with {status}")
+        return PermanentError(f"the server answers {status} to the request for {description}")
     retry_after = headers.get("Retry-After", "")
     return TransientError(
-        f"{description} is answered with {status}",
+        f"the server answers {status} to the request for {description}",
         retry_after=float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None,
     )
 
@@ -114,7 +114,9 @@ def read_all(response: httpx.Response, description: str) -> bytes:
     Compressed ones are rejected: a thousandth of their size could have been sent.
     """
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise PermanentError(f"{description} comes compressed, although nobody asks for that")
+        raise PermanentError(
+            f"the server sends {description} compressed, which it was not asked for: turn that off there"
+        )
     content = bytearray()
     for chunk in response.iter_raw():
         content += chunk
@@ -150,9 +152,9 @@ class Web:
                     raise error_of_status(response.status_code, response.headers, self.description, self.credentials)
                 yield response
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
-            raise PermanentError(f"{self.description} leads to no web server: {type(error).__name__}") from error
+            raise PermanentError(f"{self.description} does not lead to a web server: {type(error).__name__}") from error
         except httpx.HTTPError as error:
-            raise TransientError(f"{self.description} does not come: {type(error).__name__}") from error
+            raise TransientError(f"the download of {self.description} failed: {type(error).__name__}") from error
 
     def read(self, response: httpx.Response) -> bytes:
         """Return the body of a short response."""

@@ -111,7 +111,9 @@ def problem(item: Problem) -> str:
         case CacheNotRead(cache):
             return f"Waiting for ModelCache {cache}"
         case CacheNotFound(cache):
-            return f"ModelCache {cache} not found; holding replica placement: make it, or take modelCacheRef out"
+            return (
+                f"ModelCache {cache} not found; no new replica is placed until you create it, or remove modelCacheRef"
+            )
         case NoClusters():
             return "No InferenceClusters found"
         case _:
@@ -163,13 +165,13 @@ def describe_leaving(cause: Leaving | Moving) -> str:
     """Return the reason why a replica is deleted."""
     match cause:
         case ClusterDeleted():
-            return "its cluster is gone"
+            return "its InferenceCluster was deleted"
         case Duplicate(of):
             return f"{of} has the same cluster and index"
         case ScaledDown(replicas):
-            return f"{count_of(replicas, 'replica')} asked for"
+            return f"{count_of(replicas, 'replica')} requested"
         case Forced(forced):
-            return f"drained by force, without another place: {reason_to_move(forced)}"
+            return f"drained by force, as it fits nowhere else: {reason_to_move(forced)}"
         case Outdated() | Lost() | Displaced() | ClusterTerminating() | Tainted():
             return f"placed elsewhere: {reason_to_move(cause)}"
         case _:
@@ -213,11 +215,14 @@ def reason(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case Tainted(key, _, effect):
             return f"taint {key}:{effect} is not tolerated"
         case Split(engine, pool, role, missed):
-            lacks = miss(missed) if missed else "it has only devices for it that pods cannot claim"
+            lacks = miss(missed) if missed else "its matching devices cannot be claimed by pods"
             return f"no one pool has the devices for all members of engine {engine}: pool {pool}, {role}: {lacks}"
         case UnknownPools(pools, others):
             referenced = ", ".join(f"{pool} (InferenceClass {name})" for pool, name in pools[:_SOME])
-            return f"nothing is known of pool {referenced}, and no other has the devices: {reason(others)}"
+            return (
+                f"the devices of pool {referenced} are not known, and no other pool has the requested ones:"
+                f" {reason(others)}"
+            )
         case NothingToClaim(engine):
             return f"engine {engine} matches only devices that pods cannot claim"
         case NoMatch(engine, role, pool, existing):
@@ -228,7 +233,7 @@ def reason(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return "it is being deleted"
         case LabelDiffers(key, desired, existing, cache):
             suffix = f" by clusterSelector of ModelCache {cache}" if cache else ""
-            return f"label {key} is {'another' if existing else 'absent'}, {desired} is asked for{suffix}"
+            return f"label {key} is {'another' if existing else 'absent'}, must be {desired}{suffix}"
         case Spare():
             return "it has room"
         case _:
@@ -239,23 +244,23 @@ def remedy(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
     """Return what would help; empty where the reason itself says it."""
     match refusal:
         case Full(unusable=Usability()):
-            return "uncordon or mend nodes of that pool, free some, or enlarge it"
+            return "uncordon or repair nodes of that pool, free some, or enlarge it"
         case Full():
             return "free nodes of that pool, or enlarge it"
         case NoGangs():
-            return "install it there; where a ServingStack does, see BackendReady of that InferenceCluster"
+            return "install it there; if a ServingStack should do that, see BackendReady of that InferenceCluster"
         case TooSmall(nodes=0):
-            return "uncordon, mend or add nodes: GPUReady of that InferenceCluster says which"
+            return "uncordon, repair or add nodes: GPUReady of that InferenceCluster says which"
         case NoGateway():
-            return "its load balancer waits for one: see BackendReady of that InferenceCluster"
+            return "see BackendReady of that InferenceCluster"
         case NotReady() | ClusterUnreachable() | NoPools() | UnknownPools():
             return "see the conditions of that InferenceCluster"
         case TooSmall(unusable=Usability()):
-            return "uncordon or mend nodes: GPUReady of that InferenceCluster says which; or a larger pool"
+            return "uncordon or repair nodes (GPUReady of that InferenceCluster says which), or add a larger pool"
         case TooSmall():
-            return "no waiting helps: a larger pool, or an engine of fewer nodes"
+            return "add a larger pool, or make the engine need fewer nodes; waiting does not help"
         case Scattered():
-            return "no waiting helps: more nodes on one fabric, or an engine of fewer nodes"
+            return "put more nodes on one fabric, or make the engine need fewer nodes; waiting does not help"
         case Crowded():
             return "free nodes, or enlarge one of these pools"
         case Tainted(key=labels.DRAIN):
@@ -263,17 +268,17 @@ def remedy(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case Tainted():
             return "remove the taint, or tolerate it"
         case NothingToClaim():
-            return "its class lists the device as Synthetic: list it as DRA"
+            return "its InferenceClass declares the device as Synthetic: declare it as DRA"
         case Split():
-            return "a pool for the whole engine, or selectors that one pool meets"
+            return "add a pool for the whole engine, or change the selectors so that one pool meets all of them"
         case NoMatch(miss=Unlike()):
             return "list what exists: modelplane hardware"
         case NoMatch():
-            return "ask for fewer devices per pod"
+            return "request fewer devices per pod"
         case NoCacheStorage():
             return "name a StorageClass in spec.cluster.existing.cache of that InferenceCluster"
         case LabelDiffers(key, cache=cache):
-            return f"label the cluster, or {f'let ModelCache {cache} ' if cache else ''}select without {key}"
+            return f"label the cluster, or {f'in ModelCache {cache} ' if cache else ''}select without {key}"
         case ClusterTerminating() | Spare():
             return ""
         case _:
@@ -337,7 +342,7 @@ def group(refusal: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
         case Split(engine):
             return f"{count} without one pool for all of engine {engine}"
         case UnknownPools():
-            return f"{count} with pools of which nothing is known"
+            return f"{count} with pools whose devices are not known"
         case NothingToClaim(engine) | NoMatch(engine):
             return f"{count} without devices for engine {engine}"
         case NoPools():
@@ -345,7 +350,7 @@ def group(refusal: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
         case ClusterTerminating():
             return f"{count} being deleted"
         case LabelDiffers(key):
-            return f"{count} without the label{'s' if count > 1 else f' {key}'} asked for"
+            return f"{count} without the label{'s' if count > 1 else f' {key}'} that is selected"
         case Spare():
             return f"{count} with room"
         case _:

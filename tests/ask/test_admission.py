@@ -200,7 +200,9 @@ async def test_an_llm_inference_in_the_fleet_is_told_what_it_needs_and_where_it_
     assert "1 GPU of at least " in said.text
     assert "Warning: Decided now: No InferenceClusters found; 0 of 1 replica placed" in said.text
     said = await stage.kubectl("apply", "--dry-run=server", manifest=inference("acme/secret"))
-    assert "Warning: How much memory model acme/secret needs is not known from its name: set spec.memory" in said.text
+    assert (
+        "Warning: The memory that model acme/secret needs does not follow from its name: set spec.memory" in said.text
+    )
     assert "Decided" not in said.text
 
 

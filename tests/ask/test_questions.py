@@ -46,8 +46,8 @@ async def test_the_refusal_has_a_sentence_and_the_document() -> None:
     [
         (QuestionError("you may not", FORBIDDEN), 403, "you may not"),
         (QuestionError("say which"), 422, "say which"),
-        (Unreachable("https://10.0.0.1 does not answer"), 500, "the operator failed on this question"),
-        (KeyError("token-of-somebody"), 500, "the operator failed on this question"),
+        (Unreachable("https://10.0.0.1 does not answer"), 500, "the operator failed to answer this question"),
+        (KeyError("token-of-somebody"), 500, "the operator failed to answer this question"),
     ],
 )
 async def test_what_is_not_answered_is_refused_without_what_the_operator_knows(

@@ -150,7 +150,7 @@ def test_an_edit_that_rolls_replicas_says_how_many() -> None:
     new = deployment(served("--max-model-len=4096"), replicas=1)
     found = judged(new, cluster("a", nodes=3), old=old, replicas=running)
     assert found.warnings == (
-        f"1 running replica would get another shape, which restarts them in turn: {running[0]['metadata']['name']}",
+        f"1 running replica would get changed pods, and restart in turn: {running[0]['metadata']['name']}",
     )
 
 
@@ -167,7 +167,7 @@ def test_scaling_down_says_which_replicas_go() -> None:
     running = placed(old, *fleet)
     (told,) = judged(deployment(replicas=1), *fleet, old=old, replicas=running).warnings
     assert told.startswith("1 running replica would be removed; ")
-    assert told.endswith(" on b: 1 replica asked for")
+    assert told.endswith(" on b: 1 replica requested")
 
 
 # The other kinds ------------------------------------------------------------------------------------------------------
@@ -404,16 +404,16 @@ def hook(name: str, *rules: tuple[str, str], failing: str = "Ignore", **client: 
         ([hook("a", ("modelplane.ai", "modelcaches"), ("inference.devopstoolkit.ai", "llminferences"))], ()),
         ([hook("q", ("modelplane.ai", "questions"), failing="Fail")], ()),
         ([], ()),
-        ([hook("a", ("*", "*/*"))], ("webhook a is sent what is written of *",)),
-        ([hook("a", ("", "secrets"))], ("webhook a is sent what is written of the core group",)),
-        ([hook("a", url="https://thief.example.com/")], ("webhook a leads to thief.example.com",)),
+        ([hook("a", ("*", "*/*"))], ("webhook a also receives objects of *",)),
+        ([hook("a", ("", "secrets"))], ("webhook a also receives objects of the core group",)),
+        ([hook("a", url="https://thief.example.com/")], ("webhook a calls thief.example.com",)),
         (
             [hook("a", service={**SERVICE, "namespace": "thief"})],
-            ("webhook a leads to modelplane-operator-admission.thief.svc",),
+            ("webhook a calls modelplane-operator-admission.thief.svc",),
         ),
         (
             [hook("a", ("modelplane.ai", "modelcaches"), failing="Fail")],
-            ("webhook a refuses writes while nobody answers",),
+            ("webhook a blocks writes while the operator does not answer",),
         ),
     ],
 )
@@ -439,4 +439,4 @@ def test_of_an_llm_inference_is_told_what_its_gpus_need_and_what_would_come_of_i
     assert rest == ["Would be placed"]
 
     nobody_can_tell = llm_inference.judge(written, None, NOTHING)
-    assert nobody_can_tell.warnings[0].endswith("is not known from its name: set spec.memory")
+    assert nobody_can_tell.warnings[0].endswith("does not follow from its name: set spec.memory")

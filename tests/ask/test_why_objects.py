@@ -99,7 +99,7 @@ def test_a_service_that_is_ready_says_which_paths_reach_no_engine() -> None:
 
 
 def test_a_model_that_is_ready_says_what_its_pods_do_without() -> None:
-    message = "pods do without what is not allowed on cluster berlin: path /dev/shm"
+    message = "pods run without the fields that their cluster does not allow: berlin: path /dev/shm"
     left_out = condition(PodTemplateAllowed.__name__, "False", "LeftOut", message)
     subject = with_status(deployment(), left_out, condition("Ready", "True", "Available", "1 of 1 replica ready"))
     explained = explain(subject, (), hub(subject))

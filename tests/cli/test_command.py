@@ -103,8 +103,10 @@ async def test_why_explains_services_and_inferences_by_their_deployments(api: Ap
         assert third.startswith("What would help: ")
     assert await modelplane(api, "why", "deployment/front") == (
         ERROR,
-        "modelplane: there is no ModelDeployment default/front: kubectl get modeldeployments -n default lists those "
-        "that are there\n",
+        (
+            "modelplane: there is no ModelDeployment default/front: kubectl get modeldeployments -n default lists those"
+            " that exist\n"
+        ),
     )
     code, said = await modelplane(api, "why", "llminference/llm")
     assert (code, said.splitlines()[0]) == (NO, "LLMInference default/llm is not Ready (NotReconciled)")

@@ -98,7 +98,7 @@ def test_a_program_that_fails_is_named_and_not_repeated(tmp_path: Path, answer: 
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(KubeconfigError, match="the program no-such-program for credentials is not there"):
+    with pytest.raises(KubeconfigError, match="the program no-such-program for credentials is not installed"):
         target(executed(tmp_path, "no-such-program"), None, {})
 
 

@@ -52,7 +52,7 @@ def test_why_does_not_call_a_model_unready_that_answers_where_it_cannot_stay(
     document = {"namespace": "ml", "name": "m", "ready": False, "reason": "Available", "cause": "1 replica stays"}
     told = read(Explanation, {**document, "since": EPOCH.isoformat()})
     show_explanation(told, EPOCH)
-    assert capsys.readouterr().out.splitlines()[0] == "ml/m is Ready, and not where it should be"
+    assert capsys.readouterr().out.splitlines()[0] == "ml/m is Ready, but on the wrong cluster"
     show_explanation(replace(told, reason="[bold]x[/]"), EPOCH)
     assert capsys.readouterr().out.splitlines()[0] == "ml/m is not Ready ([bold]x[/], for 0s)"
 
@@ -310,12 +310,16 @@ def test_models_are_told_by_the_nodes_that_they_take() -> None:
 @pytest.mark.parametrize(
     ("part", "annotations", "says"),
     [
-        ("prometheus", None, "is not there: a ServingStack installs it"),
-        ("cert-manager", None, "is not there, and no other part needs it"),
-        ("prometheus", ("monitoring", "mp-kube-prometheus-stack"), "is not there: a ServingStack installs it"),
-        ("prometheus", ("obs", "kps"), "is there from Helm release obs/kps: a ServingStack leaves it alone"),
-        ("cert-manager", ("cert", "cm"), "is there from Helm release cert/cm: a ServingStack leaves it alone"),
-        ("envoy-gateway", ("eg", "eg"), "is there from Helm release eg/eg: a ServingStack installs another one, which"),
+        ("prometheus", None, "is not installed: a ServingStack installs it"),
+        ("cert-manager", None, "is not installed, and no other component needs it"),
+        ("prometheus", ("monitoring", "mp-kube-prometheus-stack"), "is not installed: a ServingStack installs it"),
+        ("prometheus", ("obs", "kps"), "is installed by Helm release obs/kps: a ServingStack keeps that one"),
+        ("cert-manager", ("cert", "cm"), "is installed by Helm release cert/cm: a ServingStack keeps that one"),
+        (
+            "envoy-gateway",
+            ("eg", "eg"),
+            "is installed by Helm release eg/eg: a ServingStack would install another one, which",
+        ),
     ],
 )
 def test_a_check_says_what_becomes_of_each_part(part: str, annotations: tuple[str, str] | None, says: str) -> None:
@@ -333,6 +337,6 @@ def test_a_check_says_that_a_release_of_another_stack_is_not_installed_again(par
     """As Helm's driver refuses it: `Helm release ... exists and is another owner's`."""
     (chart,) = [one for one in STACK if one.name == part]
     found = check_component(chart, [], [], {chart.release})
-    assert (found.ok, f"release {chart.release} is there from another ServingStack" in found.says) == (False, True)
+    assert (found.ok, f"release {chart.release} of another ServingStack exists" in found.says) == (False, True)
     assert f"helm uninstall {chart.release.name} -n {chart.release.namespace}" in found.remedy
     assert check_component(chart, [], [], {Key("elsewhere", chart.release.name)}).ok

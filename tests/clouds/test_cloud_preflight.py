@@ -141,9 +141,27 @@ def test_what_nothing_speaks_against_is_made() -> None:
             )
             for machine, zone, count, state, words in (
                 ("p5.48xlarge", "us-west-2a", 4, "expired", "is expired: name another one"),
-                ("p4d.24xlarge", "us-west-2a", 4, "active", "is of p4d.24xlarge, and the pool of p5.48xlarge"),
-                ("p5.48xlarge", "us-west-2b", 4, "active", "is in us-west-2b, and the pool in us-west-2a"),
-                ("p5.48xlarge", "us-west-2a", 1, "scheduled", "has 1 of the 2 machines that the pool begins with"),
+                (
+                    "p4d.24xlarge",
+                    "us-west-2a",
+                    4,
+                    "active",
+                    "is for p4d.24xlarge, but the pool has p5.48xlarge: name another one",
+                ),
+                (
+                    "p5.48xlarge",
+                    "us-west-2b",
+                    4,
+                    "active",
+                    "is in us-west-2b, but the pool is in us-west-2a: name another one",
+                ),
+                (
+                    "p5.48xlarge",
+                    "us-west-2a",
+                    1,
+                    "scheduled",
+                    "has 1 of the 2 machines that the pool starts with: name a larger one",
+                ),
             )
         ),
     ],
@@ -159,7 +177,7 @@ def test_nothing_is_made_of_what_could_not_become_a_cluster(
     assert words in _told(decided, "Stalled")[2]
     status, reason, ready = _told(decided, "Ready")
     assert (status, reason) == ("False", _told(decided, told)[1])
-    assert ready.startswith("Nothing is made: ") and words in ready
+    assert ready.startswith("Nothing is created: ") and words in ready
     assert {one.attempt for one in decided.status.resources} == {None}  # type: ignore[union-attr]
     assert decided.requeue_after == 300
 

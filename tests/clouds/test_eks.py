@@ -131,7 +131,7 @@ def test_a_machine_that_is_another_is_told_and_changes_nothing(aws: AwsWorld) ->
     assert decision is not None and decision.steps == ()
     record = next(one for one in life.records if one.key == "nodegroup-l4")
     assert record.state == "Ready"
-    words = "instanceTypes, subnets cannot be changed: ask for another one beside it, then remove this one"
+    words = "instanceTypes, subnets cannot be changed: add another one, then remove this one"
     assert record.message == words
     assert [(one.key, str(error)) for one, error in decision.errors] == [("nodegroup-l4", words)]
     assert aws.server.changes == calls
@@ -189,7 +189,7 @@ def test_a_strangers_role_of_the_same_name_stops_it_and_stays(aws: AwsWorld) -> 
         aws.now += timedelta(seconds=max(PACE, decision.requeue_after))
 
     message = {one.key: one.message or "" for one in life.records}["role-node"]
-    assert "carries no tag of ours: it is left alone" in message
+    assert "has no tag of the operator: it is left alone" in message
     life.terminating = True
     life.until_settled(HOURS)
     assert {*aws.left} == {name}

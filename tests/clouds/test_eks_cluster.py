@@ -217,7 +217,7 @@ def test_credentials_of_another_account_change_nothing_and_are_told(*, terminati
     assert (decided.status.facts, decided.status.resources) == (FACTS, known.resources)
     assert decided.status.gone_since is None
     assert _conditions(decided)["CredentialsValid"] == ("False", "AnotherAccount")
-    told = "AWS account 210987654321, and the cluster is in account 123456789012: put credentials of that one back"
+    told = "AWS account 210987654321, but the cluster is in account 123456789012: restore credentials of 123456789012"
     assert told in _message(decided, "Ready")
 
 

@@ -165,7 +165,7 @@ def test_a_group_whose_template_would_be_another_says_so_and_keeps_it(aws: AwsWo
     decision = life.turn()
 
     assert decision is not None and decision.steps == ()
-    words = "launchTemplate cannot be changed: ask for another one beside it, then remove this one"
+    words = "launchTemplate cannot be changed: add another one, then remove this one"
     assert [(one.key, str(error)) for one, error in decision.errors] == [(f"nodegroup-{pool['name']}", words)]
     assert (_groups(aws), aws.server.changes) == (before, calls)
     ended(life)

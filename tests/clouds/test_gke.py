@@ -201,7 +201,7 @@ def test_a_machine_that_is_another_is_told_and_changes_nothing(google: GoogleWor
     assert decision is not None and decision.steps == ()
     record = next(one for one in life.records if one.key == "nodepool-l4")
     assert record.state == "Ready"
-    assert record.message == "machine_type cannot be changed: ask for another one beside it, then remove this one"
+    assert record.message == "machine_type cannot be changed: add another one, then remove this one"
     assert google.server.changes == calls
 
 
@@ -222,7 +222,7 @@ def test_an_account_that_is_named_later_is_that_of_new_pools_and_of_no_other(goo
     life.until_settled(HOURS)
 
     messages = {one.key: one.message for one in life.records if one.message}
-    words = "service_account cannot be changed: ask for another one beside it, then remove this one"
+    words = "service_account cannot be changed: add another one, then remove this one"
     assert messages == {"nodepool-system": words, "nodepool-l4": words}
     (cluster,) = google.server.state.clusters.values()
     accounts = [one.config.service_account for one in cluster.node_pools]
@@ -258,7 +258,7 @@ def test_a_strangers_cluster_of_the_same_name_stops_it_and_stays(google: GoogleW
         google.now += timedelta(seconds=max(PACE, decision.requeue_after))
 
     message = {one.key: one.message or "" for one in life.records}["cluster"]
-    assert "carries no tag of ours: it is left alone" in message
+    assert "has no tag of the operator: it is left alone" in message
     assert google.server.state.clusters
 
 

@@ -167,7 +167,7 @@ def test_a_hub_cannot_lead_out_of_the_volume(tmp_path: Path) -> None:
         ended = hydrate(hub, tmp_path)
 
     assert (ended.code, ended.files) == (3, {})
-    assert "leads out of the volume" in ended.word
+    assert "outside of the volume" in ended.word
 
 
 @pytest.mark.parametrize("where", [".modelplane", "tokenizer", "config.json", ".modelplane/complete.json"])

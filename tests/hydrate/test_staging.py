@@ -35,19 +35,19 @@ class Saying:
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("", "leads out of the volume"),
-        ("/etc/passwd", "leads out of the volume"),
-        ("../out", "leads out of the volume"),
-        ("a/../../out", "leads out of the volume"),
-        ("a\\..\\out", "leads out of the volume"),
-        (".modelplane/complete.json", "leads out of the volume"),
-        ("./.modelplane/complete.json", "leads out of the volume"),
-        ("a\0b", "as none can be called"),
-        ("a\x1b[2Jb", "as none can be called"),
-        ("a\nb", "as none can be called"),
-        ("\ud800", "as none can be called"),
-        ("a" * 256, "as none can be called"),
-        ("\u00e9" * 128, "as none can be called"),
+        ("", "outside of the volume"),
+        ("/etc/passwd", "outside of the volume"),
+        ("../out", "outside of the volume"),
+        ("a/../../out", "outside of the volume"),
+        ("a\\..\\out", "outside of the volume"),
+        (".modelplane/complete.json", "outside of the volume"),
+        ("./.modelplane/complete.json", "outside of the volume"),
+        ("a\0b", "with an impossible name"),
+        ("a\x1b[2Jb", "with an impossible name"),
+        ("a\nb", "with an impossible name"),
+        ("\ud800", "with an impossible name"),
+        ("a" * 256, "with an impossible name"),
+        ("\u00e9" * 128, "with an impossible name"),
         ("config.json", "twice, or another below it"),
         ("./config.json", "twice, or another below it"),
         ("config.json/x", "twice, or another below it"),
@@ -65,7 +65,7 @@ def test_a_source_cannot_name_what_is_no_file_of_the_volume(tmp_path: Path, path
 
 def test_a_file_is_not_smaller_than_nothing(tmp_path: Path) -> None:
     for size in (-1, 1 << 63, 10**400):
-        with pytest.raises(PermanentError, match="a size that no file has"):
+        with pytest.raises(PermanentError, match="an impossible size"):
             Staging(tmp_path, "content").fill(Saying((OK, File("a", size))))
 
 

@@ -123,7 +123,7 @@ MORE: Mapping[str, Situation] = {
     "nearly-enough": Situation(asking(MEMORY.format("81Gi")), ("memory is 80Gi, needs >= 81Gi: write 80Gi",)),
     "other-fleet-label": Situation(
         asking(clusterSelector={"matchLabels": {"site": "worker-3"}}),
-        ("label site is another, worker-3 is asked for", "label the cluster"),
+        ("must be worker-3", "label the cluster"),
     ),
     "three-kinds-of-gpu": Situation(
         lambda space, name: [
@@ -179,12 +179,17 @@ MORE: Mapping[str, Situation] = {
     "loopback": Situation(leading("http://127.0.0.1:8000"), ("127.0.0.1 is the gateway's own machine",), ENDPOINT),
     "private": Situation(
         leading("http://192.168.1.10:8000"),
-        ("192.168.1.10 is a private address: the operator's setting allow-endpoints would have to name it",),
+        (
+            (
+                "192.168.1.10 is a private address: use another host, or have this one added to the operator's setting"
+                " allow-endpoints"
+            ),
+        ),
         ENDPOINT,
     ),
     "google-metadata": Situation(
         leading("http://metadata.google.internal"),
-        ("metadata.google.internal is where a cloud tells machines their secrets",),
+        ("metadata.google.internal is a cloud's metadata service, which gives out credentials",),
         ENDPOINT,
     ),
     "bare-ipv6": Situation(
@@ -200,7 +205,7 @@ MORE: Mapping[str, Situation] = {
         why=("No endpoint can answer",),
     ),
     "two-lines": Situation(
-        with_two_lines, ("holds no header's value under token", "one line of printable ASCII"), ENDPOINT
+        with_two_lines, ("holds no valid header value under token", "one line of printable ASCII"), ENDPOINT
     ),
     # LLMInferences ---
     "llm-secret-without-key": Situation(by_secret("config"), ("has no key kubeconfig",), INFERENCE),
@@ -211,7 +216,12 @@ MORE: Mapping[str, Situation] = {
     ),
     "llm-private": Situation(
         by_secret(content=kubeconfig("https://192.168.1.1:6443")),
-        ("192.168.1.1 is a private address: the operator's setting allow-endpoints would have to name it",),
+        (
+            (
+                "192.168.1.1 is a private address: use another host, or have this one added to the operator's setting"
+                " allow-endpoints"
+            ),
+        ),
         INFERENCE,
     ),
     "llm-no-yaml": Situation(
@@ -241,7 +251,7 @@ MORE: Mapping[str, Situation] = {
     "cluster-no-yaml": Situation(registered("{"), ("the kubeconfig is not YAML", "put a whole one there"), CLUSTER),
     "cluster-bad-certificate": Situation(
         registered(kubeconfig(**{"client-certificate-data": "bm9uZQ==", "client-key-data": "bm9uZQ=="})),
-        ("a certificate or key is not PEM, or not whole: write it into the kubeconfig again",),
+        ("a certificate or key is not PEM, or incomplete: write it into the kubeconfig again",),
         CLUSTER,
     ),
     "cluster-plain-http": Situation(
@@ -256,7 +266,7 @@ MORE: Mapping[str, Situation] = {
     ),
     "cluster-aks": Situation(
         of_cloud({"source": "AKS", "aks": {"location": "westeurope"}}),
-        ("on AKS", "bring one with `source: Existing`"),
+        ("on AKS", "with `source: Existing`"),
         CLUSTER,
     ),
 }

@@ -351,7 +351,7 @@ SITUATIONS: Mapping[str, Situation] = {
     ),
     "no-such-gpu": Situation(asking(MEMORY.format("200Gi")), ("memory is 80Gi, needs >= 200Gi", "modelplane hardware")),
     "too-many-devices": Situation(
-        asking(count=16), ("request gpu needs 16 of device gpu, a node has 8", "ask for fewer devices per pod")
+        asking(count=16), ("request gpu needs 16 of device gpu, a node has 8", "request fewer devices per pod")
     ),
     "too-many-replicas": Situation(
         asking(replicas=40), ("of 40 replicas placed", "free nodes of that pool, or enlarge it"), runs=True
@@ -359,7 +359,7 @@ SITUATIONS: Mapping[str, Situation] = {
     "large-gang": Situation(gang(9), ("needs 9 nodes of one pool", "a larger pool, or an engine of fewer nodes")),
     "no-such-label": Situation(
         asking(clusterSelector={"matchLabels": {"region": "eu"}}),
-        ("label region is absent, eu is asked for", "label the cluster, or select without region"),
+        ("label region is absent, must be eu", "label the cluster, or select without region"),
     ),
     "no-such-cache": Situation(
         asking(modelCacheRef={"name": "nowhere"}),
@@ -373,7 +373,7 @@ SITUATIONS: Mapping[str, Situation] = {
     "cache-elsewhere": Situation(
         starting_from(region="eu"),
         (
-            "label region is absent, eu is asked for by clusterSelector of ModelCache cache-elsewhere-weights",
+            "label region is absent, must be eu by clusterSelector of ModelCache cache-elsewhere-weights",
             "let ModelCache cache-elsewhere-weights select without region",
         ),
         reason="NoMatchingClusters",
@@ -408,7 +408,7 @@ SITUATIONS: Mapping[str, Situation] = {
     ),
     "out-of-memory": Situation(
         running(crash=137, crash_after_seconds=1),
-        ("killed by SIGKILL: its node ran out of memory, mostly", "kubectl logs -n modelplane-"),
+        ("killed by SIGKILL: probably its node ran out of memory", "kubectl logs -n modelplane-"),
         runs=True,
     ),
     "no-image": Situation(
@@ -462,7 +462,7 @@ SITUATIONS: Mapping[str, Situation] = {
     ),
     "cluster-address": Situation(
         leading("https://10.140.0.1"),
-        ("is an address of the hub's Services", "allow-endpoints would have to name it"),
+        ("is an address of the hub's Services", "have this one added to the operator's setting allow-endpoints"),
         ENDPOINT,
     ),
     "in-cluster-name": Situation(
@@ -505,7 +505,7 @@ SITUATIONS: Mapping[str, Situation] = {
     ),
     "llm-no-memory": Situation(
         inference({"model": "org/model", "placement": "Fleet", "gpu": 1}),
-        ("is not known from its name", "set spec.memory"),
+        ("does not follow from its name", "set spec.memory"),
         INFERENCE,
     ),
     # Clusters ---
@@ -523,7 +523,7 @@ SITUATIONS: Mapping[str, Situation] = {
     ),
     "nothing-listens": Situation(
         registered(kubeconfig()),
-        ("nothing listens there; look at the server in the kubeconfig, and whether the API server runs",),
+        ("nothing listens there; check the server in the kubeconfig, and that the API server runs",),
         CLUSTER,
     ),
     "no-such-class": Situation(
@@ -579,7 +579,10 @@ BREAKS: Mapping[str, tuple[Callable[[Stage, str], AbstractAsyncContextManager[No
         without_its_storage_class,
         Situation(
             lambda space, name: [deployment(space, name, modelCacheRef={"name": "kept"})],
-            ("see that StorageClass nowhere is there and gives such volumes", "`kubectl describe pvc -n modelplane-"),
+            (
+                "check that StorageClass nowhere exists and provides such volumes",
+                "`kubectl describe pvc -n modelplane-",
+            ),
             runs=True,
             seconds=90.0,
             reason="VolumeNotBound",

@@ -143,8 +143,8 @@ CASES = [
             (("edge", "l4"),),
             NoMatch("main", "Standalone", "small", Unlike("gpu", "gpu", SMALL, (1, -0.5850212765957447))),
         ),
-        "nothing is known of pool edge (InferenceClass l4), and no other has the devices: engine main: pool small: "
-        "request gpu: device gpu: memory is 24Gi, needs >= 141Gi",
+        "the devices of pool edge (InferenceClass l4) are not known, and no other pool has the requested ones: engine "
+        "main: pool small: request gpu: device gpu: memory is 24Gi, needs >= 141Gi",
     ),
     Case(
         "a gang where nothing runs gangs",
@@ -262,21 +262,21 @@ CASES = [
         b.deployment(labels={"region": "eu"}),
         b.cluster("a", region="us"),
         LabelDiffers("region", "eu", "us"),
-        "label region is another, eu is asked for",
+        "label region is another, must be eu",
     ),
     Case(
         "no such label",
         b.deployment(labels={"region": "eu"}),
         b.cluster("a"),
         LabelDiffers("region", "eu", None),
-        "label region is absent, eu is asked for",
+        "label region is absent, must be eu",
     ),
     Case(
         "no such label, which its cache asks for",
         b.deployment(cache="qwen"),
         b.cluster("a"),
         LabelDiffers("region", "eu", None, "qwen"),
-        "label region is absent, eu is asked for by clusterSelector of ModelCache qwen",
+        "label region is absent, must be eu by clusterSelector of ModelCache qwen",
         b.model_cache(region="eu"),
     ),
     Case(
@@ -450,7 +450,7 @@ def test_what_is_left_as_it_was_is_told_with_the_reason() -> None:
         "1 replica keeps running the previous spec; the new one fits no cluster; "
         "1 cluster checked: 1 with too small pools for engine main; "
         "nearest: a: engine main needs 3 nodes of one pool, default has 2 in all "
-        "(no waiting helps: a larger pool, or an engine of fewer nodes)"
+        "(add a larger pool, or make the engine need fewer nodes; waiting does not help)"
     )
 
 
@@ -475,7 +475,7 @@ TROUBLES = [
         "a cache that does not exist",
         b.deployment(cache="qwen"),
         CacheNotFound("qwen"),
-        "ModelCache qwen not found; holding replica placement: make it, or take modelCacheRef out",
+        "ModelCache qwen not found; no new replica is placed until you create it, or remove modelCacheRef",
         cache=NoCache.NOT_FOUND,
     ),
     Trouble(

@@ -107,8 +107,8 @@ class CapacityAvailable(ConditionType):
 class NetworkReady(ConditionType):
     """Whether the cluster's network is there."""
 
-    AVAILABLE = "Available", "True", "All of it is there."
-    CREATING = "Creating", "False", "Some of it is not there yet; the message names what.", STEP
+    AVAILABLE = "Available", "True", "Everything exists."
+    CREATING = "Creating", "False", "Something is still missing; the message names it.", STEP
 
 
 class ControlPlaneReady(ConditionType):
@@ -123,7 +123,7 @@ class NodePoolsReady(ConditionType):
     """Whether the cluster's node pools are there."""
 
     AVAILABLE = "Available", "True", "All node pools exist."
-    CREATING = "Creating", "False", "Some are not there yet; the message names which.", STEP
+    CREATING = "Creating", "False", "Some are missing; the message names them.", STEP
 
 
 class Stalled(ConditionType):

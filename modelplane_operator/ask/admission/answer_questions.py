@@ -62,19 +62,21 @@ class Questions:
         namespace = str(request.get("namespace") or "")
         is_full = self._waiting.total() >= WAITING or self._waiting[namespace] >= MAX_PER_NAMESPACE
         if is_full or not clients.hub.synced:
-            raise QuestionError("the operator has others to answer first, or has just begun: ask again", BUSY)
+            raise QuestionError("the operator is busy, or has just started: try again", BUSY)
         self._waiting[namespace] += 1
         try:
             async with asyncio.timeout(SECONDS):
                 question = await asyncio.to_thread(parse_question, dict(section(request, "object")))
                 if question.namespace != namespace:
-                    raise QuestionError("a question is asked in the namespace that it is about")
+                    raise QuestionError(
+                        "the question is about another namespace than the one it was created in: use the same one"
+                    )
                 allowed_namespaces = await _check_permissions(question, _build_user(request), clients)
                 await self._slot.acquire()
                 lookup = asyncio.create_task(self._look_up(question, clients, allowed_namespaces))
                 return await asyncio.shield(lookup)
         except TimeoutError:
-            raise QuestionError("the answer takes too long now: ask again", BUSY) from None
+            raise QuestionError("the answer took too long: try again", BUSY) from None
         finally:
             self._waiting -= Counter((namespace,))
 
@@ -102,7 +104,7 @@ async def _check_permissions(question: Question, user: _User, clients: Clients) 
     for verb, kind, key in question.permissions:
         if not await may(clients.hub.kube, verb, kind, key, user=user):
             resource = f"{kind.kind} {key}" if key.name else f"{kind.kind}s"
-            raise QuestionError(f"you may not {verb} {resource}: have somebody give you that permission", FORBIDDEN)
+            raise QuestionError(f"you may not {verb} {resource}: ask the platform team for that permission", FORBIDDEN)
 
     async def lists(namespace: str) -> bool:
         kinds, every = (ModelDeployment, ModelReplica), Key(namespace, "")

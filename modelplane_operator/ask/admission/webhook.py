@@ -122,7 +122,7 @@ class Webhook:
         try:
             answer_question = next((item.answers for item in self.controllers if item.answers), None)
             if answer_question is None:
-                raise QuestionError("nobody here answers questions", BUSY)
+                raise QuestionError("this operator does not answer questions: try again, or see its log", BUSY)
             result = await answer_question(request, self.clients)
             status: dict[str, Any] = {"code": ANSWERED, "reason": "Answered", "message": result.words}
             status["details"] = {"causes": [{"reason": "Answer", "message": json.dumps(result.document)}]}
@@ -131,7 +131,7 @@ class Webhook:
         except Exception as error:
             if so_far := self._repeats.worth(("question", type(error))):
                 log.error("question failed", so_far=so_far, exc_info=error)
-            status = {"code": 500, "message": "the operator failed on this question; its log says why"}
+            status = {"code": 500, "message": "the operator failed to answer this question: see its log"}
         response = {"uid": request.get("uid"), "allowed": False, "status": status}
         return {"apiVersion": review.get("apiVersion"), "kind": "AdmissionReview", "response": response}
 

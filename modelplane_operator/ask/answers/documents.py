@@ -200,7 +200,7 @@ class Others:
         whose = count_of(self.deployments, "deployment")
         return (
             f"{whose} of namespaces that you may not list: {count_of(self.added, 'new replica')}, {self.removed} gone, "
-            f"{self.stuck} that should go and find no other place, {self.waiting} without a place"
+            f"{self.stuck} that should leave their cluster but fit nowhere else, {self.waiting} without a cluster"
         )
 
 

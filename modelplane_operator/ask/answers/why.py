@@ -147,7 +147,7 @@ def _cluster_problem(cluster: InferenceCluster | None) -> str:
     The cluster's own message is not included.
     """
     if cluster is None:
-        return "its cluster is gone"
+        return "its InferenceCluster was deleted"
     if cluster.metadata.deletion_timestamp is not None:
         return "its cluster is being deleted"
     if is_ready(cluster.conditions):

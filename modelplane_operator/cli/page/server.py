@@ -144,7 +144,7 @@ class Server:
                 except (ClientError, No) as error:
                     return _error_response(502, str(error))
             if detail is None:
-                return _error_response(404, "there is none of that name any more")
+                return _error_response(404, "nothing of that name exists any more")
             return web.Response(body=orjson.dumps(to_json(detail)), content_type="application/json")
 
         return handle

@@ -167,11 +167,14 @@ def _reservation_problem(pool: EKSPool, offer: Offer) -> str:
     if reservation.state not in _USABLE_STATES:
         return f"{subject} is {reservation.state}: name another one"
     if reservation.machine != pool.instance_type:
-        return f"{subject} is of {reservation.machine}, and the pool of {pool.instance_type}"
+        return f"{subject} is for {reservation.machine}, but the pool has {pool.instance_type}: name another one"
     if reservation.zone and reservation.zone not in pool.zones:
-        return f"{subject} is in {reservation.zone}, and the pool in {', '.join(pool.zones)}"
+        return f"{subject} is in {reservation.zone}, but the pool is in {', '.join(pool.zones)}: name another one"
     if reservation.count < first_nodes(pool):
-        return f"{subject} has {reservation.count} of the {first_nodes(pool)} machines that the pool begins with"
+        return (
+            f"{subject} has {reservation.count} of the {first_nodes(pool)} machines that the pool starts with: name a"
+            " larger one"
+        )
     return ""
 
 
@@ -189,8 +192,8 @@ def _account_mismatch(observed: Observed) -> str:
     if not own or not actual or own == actual:
         return ""
     return (
-        f"the credentials are those of AWS account {actual}, and the cluster is in account {own}: put credentials of "
-        "that one back; nothing is changed until then"
+        f"the credentials belong to AWS account {actual}, but the cluster is in account {own}: restore credentials of"
+        f" {own}; the operator changes nothing until then"
     )
 
 

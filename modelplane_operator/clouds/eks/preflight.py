@@ -36,7 +36,7 @@ async def fetch_offer(session: Session, machines: Collection[str], reservations:
         except ApiError as error:
             rejections.append(str(error))
         except UNREADABLE as error:
-            rejections.append(f"an answer of AWS that nobody can read: {error!r}")
+            rejections.append(f"AWS gave an unreadable answer: {error!r}")
         return {}
 
     codes = [quotas.VPCS, quotas.ADDRESSES, quotas.CLUSTERS, *sorted({*map(quotas.quota_of, machines)} - {""})]
@@ -83,7 +83,7 @@ async def _read_quota(session: Session, code: str) -> Mapping[str, Quota]:
         answer = await session.call("service-quotas", "get_aws_default_service_quota", query)
     quota = answer["Quota"]
     if "Value" not in quota:
-        raise ServerFault(f"quota {code} is not told: {quota.get('ErrorReason', {}).get('ErrorMessage', '')}")
+        raise ServerFault(f"AWS does not report quota {code}: {quota.get('ErrorReason', {}).get('ErrorMessage', '')}")
     name = f"{quota.get('QuotaName', '')} ({code})".strip()
     return {code: Quota(name, float(quota["Value"]), await _read_usage(session, code))}
 

@@ -37,7 +37,7 @@ async def fetch_offer(
         except ApiError as error:
             rejections.append(str(error))
         except UNREADABLE as error:
-            rejections.append(f"an answer of Google that nobody can read: {error!r}")
+            rejections.append(f"Google gave an unreadable answer: {error!r}")
         return otherwise
 
     queries = (("machineTypes", machines), ("acceleratorTypes", accelerators))

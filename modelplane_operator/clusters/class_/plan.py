@@ -49,9 +49,9 @@ def _build_ready(observed: Observed, accepted: Condition, *, terminating: bool) 
     """Return the Ready condition, which names the clusters that keep the class from being deleted."""
     users = f"clusters have pools of the class: {list_names(sorted(observed.users))}" if observed.users else ""
     if terminating:
-        remedy = ": take these pools out, or give them another class"
+        remedy = ": remove these pools, or give them another class"
         return Ready.DELETING.condition(observed.now, message=f"{users}{remedy}" if users else "")
     if accepted.status != "True":
-        problem = f"what the class says of its devices cannot be read: {accepted.message}"
+        problem = f"the devices of the class cannot be read: {accepted.message}"
         return not_ready(InferenceClass.definition.kind, accepted, problem)
     return Ready.AVAILABLE.condition(observed.now, message=users)

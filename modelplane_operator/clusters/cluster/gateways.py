@@ -60,7 +60,7 @@ class Gateways:
 
     async def _connect(self, cluster: str, address: str, port: int) -> asyncio.StreamWriter:
         """Return a connection to the first address that accepts one; raise OSError if none does."""
-        last_error = OSError(f"{address} stands for nothing")
+        last_error = OSError(f"{address} has no IP address")
         for host in await self._resolve(cluster, address, port):
             try:
                 _, writer = await asyncio.open_connection(host, port)

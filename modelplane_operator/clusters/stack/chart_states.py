@@ -271,7 +271,13 @@ def _find_latest_failure(release: Release, run: Run | None, observed: ObservedCh
     return _Failure(
         count=max(len(records), failed_run.failures if failed_run else 0),
         when=max(time for time in (recorded_at, finished_at) if time),
-        message=failed_run.error if failed_run else content.description if content else "Helm failed without a word",
+        message=(
+            failed_run.error
+            if failed_run
+            else content.description
+            if content
+            else "Helm failed without an error message"
+        ),
         recorded=bool(records),
     )
 

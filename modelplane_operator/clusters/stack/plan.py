@@ -258,7 +258,7 @@ def _build_component_statuses(
     for chart_status in statuses:
         yield _build_component_status(chart_status, state.charts)
     for name, owner in state.others.items():
-        yield ComponentStatus(name=name, state="Present", message=f"the cluster has it from {owner}"[:2048])
+        yield ComponentStatus(name=name, state="Present", message=f"already installed by {owner}"[:2048])
     # They keep the namespaces of these releases known (`homes`).
     for release, (message, _) in removals.items():
         yield ComponentStatus(name=str(release), state="Uninstalling", message=message[:2048])
@@ -359,7 +359,7 @@ def _uninstall(observed: Observed, state: ClusterState) -> Plan:
     if gateway_objects and (type_of(gateway_objects[0]) == GATEWAY or not state.balancers):
         return _delete_and_wait(observed, gateway_objects[0])
     if state.balancers and (remaining or state.charts.releases):  # otherwise they belong to another stack's gateway
-        return _build_deletion_plan(observed, f"load balancer {', '.join(state.balancers)} is being taken away")
+        return _build_deletion_plan(observed, f"load balancer {', '.join(state.balancers)} is being deleted")
     if state.charts.releases:
         terminating = [remove(key, state.charts) for key in _find_independent_releases(observed.stack, state.charts)]
         return _build_deletion_plan(
@@ -382,7 +382,7 @@ def _delete_and_wait(observed: Observed, *terminating: Manifest) -> Plan:
     """Return the plan that deletes the objects and waits for them."""
     steps = [delete(child, cluster=observed.cluster) for child in terminating if not is_terminating(child)]
     names = ", ".join(f"{child['kind']} {key_of(child)}" for child in terminating)
-    return _build_deletion_plan(observed, f"waiting for what is being deleted: {names}", *steps)
+    return _build_deletion_plan(observed, f"waiting for deletions: {names}", *steps)
 
 
 def _build_deletion_plan(observed: Observed, message: str, *steps: Step) -> Plan:

@@ -28,9 +28,9 @@ from modelplane_operator.models.replica.plan.observed import Awaited
 
 MAX_NAMES: Final = 3
 """Number of clusters or replicas that a message names."""
-CHANGED: Final = "had another content than was verified and came again"
+CHANGED: Final = "differed from the verified content and were fetched again"
 """Phrase for files whose content differed and that were fetched again."""
-UNLISTED: Final = "that the source does not name in the volume"
+UNLISTED: Final = "in the volume that the source does not list"
 """Phrase for files in the volume that the source does not list."""
 REMEDY: Final = "name a StorageClass in spec.cluster.existing.cache of the InferenceClusters"
 """Advice for clusters without storage for caches."""
@@ -122,7 +122,7 @@ def _describe_alterations(ready: Iterable[CachedCluster]) -> Sequence[str]:
         if (phrases := [*_count_files(row.changed_files, CHANGED), *_count_files(row.unlisted_files, UNLISTED)])
     ]
     omitted = [f"{len(messages) - MAX_NAMES} more clusters like that"] if len(messages) > MAX_NAMES else []
-    return [*messages[:MAX_NAMES], *omitted, "see who can write there"] if messages else []
+    return [*messages[:MAX_NAMES], *omitted, "find out what else writes into these volumes"] if messages else []
 
 
 def _count_files(count: int | None, phrase: str) -> Sequence[str]:

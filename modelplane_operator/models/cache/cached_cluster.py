@@ -54,9 +54,7 @@ UNBOUND: Final = timedelta(seconds=30)
 """Time in which a volume must be bound."""
 CLAIMS: Final = "a volume of it is not bound"
 """Phrase in the symptom of a pod that waits for its volume."""
-UNNAMED: Final = (
-    "nobody has said which image clusters pull the hydrator in: set --hydrator-image of the operator to its own image"
-)
+UNNAMED: Final = "the hydrator's image is not set: set --hydrator-image of the operator to the operator's own image"
 """Message while the operator has no hydrator image."""
 
 
@@ -185,7 +183,7 @@ def _plan_existing(observed: Observed, cluster: ClusterState, last: CachedCluste
     phase: Phase = "Ready" if bound == "Bound" else "Pending"
     not_bound = f"is not bound: `kubectl describe pvc -n {namespace} {name}` on the cluster says why"
     problem = (
-        "does not exist: make it on the cluster, with the weights in it" if cluster.existing is None else not_bound
+        "does not exist: create it on the cluster, with the weights in it" if cluster.existing is None else not_bound
     )
     message = f"PersistentVolumeClaim {namespace}/{name} {problem}"
     since = (last.since if last and last.phase == phase else None) or observed.now
@@ -207,7 +205,9 @@ def _plan_removal(cluster: ClusterState, last: CachedCluster | None) -> ClusterP
     steps = tuple(delete(child, cluster=cluster.name) for child in cluster.children if not is_terminating(child))
     if cluster.children:
         row = clear_rejection(last or CachedCluster(name=cluster.name))
-        return ClusterPlan(row.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
+        return ClusterPlan(
+            row.model_copy(update={"message": "the copy on the cluster is being deleted"}), steps, counts=False
+        )
     if last is None or cluster.namespace is None:
         return None
     return ClusterPlan(clear_rejection(last), (delete(cluster.namespace, cluster=cluster.name),), counts=False)
@@ -393,7 +393,7 @@ class _CacheOnCluster:
         namespace, name = key_of(self.claim) if self.claim else ("", "")
         storage_class = section(self.claim or {}, "spec").get("storageClassName") or self.cluster.storage_class
         return (
-            f"the volume is not bound: see that StorageClass {storage_class} is there and gives such volumes; "
+            f"the volume is not bound: check that StorageClass {storage_class} exists and provides such volumes; "
             f"`kubectl describe pvc -n {namespace} {name}` on the cluster says why"
         )
 

@@ -159,7 +159,7 @@ def silence(job: Manifest, pods: Sequence[Manifest], now: datetime) -> tuple[str
         last_sign = max((moment for text in times if (moment := _parse_time(text))), default=None)
         silent_at = last_sign + SILENT if last_sign else None
         message = (
-            f"nothing is heard of the hydrator: see `kubectl logs -n {key.namespace} job/{key.name}` on the cluster"
+            f"the hydrator reports no progress: see `kubectl logs -n {key.namespace} job/{key.name}` on the cluster"
         )
     else:
         created_at = _parse_time(job["metadata"].get("creationTimestamp") or "")

@@ -40,7 +40,7 @@ from modelplane_operator.models.cache.cached_cluster import (
 KIND = ModelCache.definition.kind
 MOST: Final = 100  # each has seven objects on each of its clusters
 """Number of caches that a namespace may have."""
-CROWDED: Final = f"the {MOST} oldest caches of a namespace are staged, and it is none of them: delete some of those"
+CROWDED: Final = f"a namespace may have {MOST} caches, and older ones take all of these: delete some of them"
 """Message for a cache beyond the limit."""
 
 
@@ -84,7 +84,7 @@ def _plan_clusters(
             cluster_plan = plan_single(observed, cluster)
             return cluster_plan and apply_backoff(observed, cluster_plan)
         except Exception as error:  # noqa: BLE001 - a hostile cluster may return anything
-            message = f"what cluster {cluster.name} says cannot be read: {Defect.by(error)}"
+            message = f"the answer of cluster {cluster.name} cannot be read: {Defect.by(error)}"
             row = clear_rejection(
                 observed.cache.on(cluster.name) or CachedCluster(name=cluster.name, phase="Pending", since=observed.now)
             )
@@ -168,7 +168,7 @@ def _plan_deletion(observed: Observed, cluster: ClusterState) -> ClusterPlan:
     """Return the deletions on one cluster, and the reason why they wait."""
     row = observed.cache.on(cluster.name) or CachedCluster(name=cluster.name)
     if not cluster.connected:
-        reason = f"cluster {cluster.name} does not answer; what is there is deleted when it does"
+        reason = f"cluster {cluster.name} does not answer; the copy there is deleted when it answers again"
         return ClusterPlan(
             clear_rejection(row) if cluster.error else row,
             requeue_after=None if cluster.error else REQUEUE_SOON,
@@ -184,7 +184,7 @@ def _plan_deletion(observed: Observed, cluster: ClusterState) -> ClusterPlan:
         reason = f"replicas on cluster {cluster.name} start from the cache: {users}"
     elif cluster.children:
         remaining = list_names((f"{child['kind']} {key_of(child).name}" for child in cluster.children), MAX_NAMES)
-        reason = f"waiting for what is on cluster {cluster.name} to go: {remaining}"
+        reason = f"waiting for deletions on cluster {cluster.name}: {remaining}"
     elif cluster.namespace is not None and not is_terminating(cluster.namespace):
         steps = (*steps, delete(cluster.namespace, cluster=cluster.name))
     return ClusterPlan(clear_rejection(row).model_copy(update=used(cluster)), steps, reason=reason)

@@ -129,16 +129,20 @@ def _plan_on_cluster(observed: Observed, target: Location | UnusableTarget) -> P
     kinds = {*map(type_of, desired), DEPLOYMENT, VLLM_RUNTIME}
     if conflicts := [f"{item['kind']} {key_of(item)}" for item in state.others if type_of(item) in kinds]:
         text = (
-            f"{list_names(conflicts)} in {target} is not this LLMInference's: delete it, or give this one another name"
+            f"{list_names(conflicts)} in {target} belongs to another owner: delete it, or give this LLMInference"
+            " another name"
         )
         problem = ModelReady.NAME_TAKEN.condition(now, message=text)
         return Plan(status=_compute_status(observed, previous, problem), requeue_after=REQUEUE_AFTER)
-    doubt = f"; anybody on the way there can take its place: {state.unverified}" if state.unverified else ""
+    doubt = f"; the connection to it can be intercepted: {state.unverified}" if state.unverified else ""
     resolved = TargetResolved.RESOLVED.condition(now, message=f"The model is in {target}{doubt}")
     if target not in previous:
         others = tuple(item for item in previous if not (state.children and _is_same_but_moved(item, target)))
         if len(others) >= LOCATIONS:
-            text = f"There are old copies in {count_of(len(others), 'place')}: {_join(others)}; let go of them first"
+            text = (
+                f"There are old copies in {count_of(len(others), 'place')}: {_join(others)}; restore the connection to"
+                f" them, or annotate the object {labels.ABANDON}=true to leave them behind"
+            )
             too_many = TargetResolved.TOO_MANY_LOCATIONS.condition(now, message=text)
             return Plan(status=_compute_status(observed, others, too_many), requeue_after=POLL_INTERVAL)
         return Plan((KEEP,), _compute_status(observed, (*others, target), resolved), AT_ONCE)
@@ -223,7 +227,7 @@ def _plan_in_fleet(observed: Observed) -> Plan:
 def memory_message(inference: LLMInference, need: MemoryRequirement | None) -> str:
     """Return a message about the memory that the GPUs must have, and how it was determined."""
     if need is None:
-        return f"How much memory model {inference.spec.model} needs is not known from its name: set spec.memory"
+        return f"The memory that model {inference.spec.model} needs does not follow from its name: set spec.memory"
     return f"{need.message}: {count_of(inference.spec.gpu, 'GPU')} of at least {need.per_gpu}Gi each"
 
 
@@ -256,7 +260,7 @@ def _teardown(observed: Observed) -> Plan:
     """Return the next steps to delete all copies; the finalizer is removed last."""
     nonempty = _nonempty_locations(observed, observed.inference.locations)
     steps = _delete_copies(observed, nonempty) if nonempty else (LET_GO,)
-    message = f"Something of it is in {_join(nonempty)}" if nonempty else ""
+    message = f"Objects of the model remain in {_join(nonempty)}" if nonempty else ""
     blocked = _describe_blocked(observed, nonempty)
     deleting = Ready.DELETING.condition(observed.now, message=blocked or message)
     status = LLMInferenceStatus(locations=nonempty, conditions=(deleting,))
@@ -296,7 +300,7 @@ def _describe_blocked(observed: Observed, locations: Iterable[Location]) -> str:
         for location in locations
         if (error := observed.states[location].error) is not None
     ]
-    remedy = f"Bring the way there back, or annotate the object {labels.ABANDON}=true to leave what is there behind"
+    remedy = f"Restore the connection, or annotate the object {labels.ABANDON}=true to leave its copy there behind"
     return f"{'; '.join(problems)}. {remedy}" if problems else ""
 
 
@@ -327,10 +331,11 @@ def _compute_status(
     if blocked := _describe_blocked(observed, others):
         conditions.append(OldCopiesRemoved.LEFT_BEHIND.condition(now, message=blocked))
     elif others:
-        conditions.append(OldCopiesRemoved.REMOVING.condition(now, message=f"Something of it is in {_join(others)}"))
+        conditions.append(OldCopiesRemoved.REMOVING.condition(now, message=f"Old copies remain in {_join(others)}"))
     elif observed.target is not None and observed.in_fleet:
         message = (
-            f"The ModelDeployment and ModelService of before go when the {observed.inference.spec.runtime} is there"
+            f"The previous ModelDeployment and ModelService are deleted once the {observed.inference.spec.runtime}"
+            " exists"
         )
         conditions.append(OldCopiesRemoved.REMOVING.condition(now, message=message))
     elif old or had_old_copies:

@@ -135,7 +135,9 @@ class TenantClusters:
         if isinstance(access := read, str):
             raise KubeconfigError(f"Secret {secret}: {access}")
         if access.proxy:
-            raise KubeconfigError(f"Secret {secret}: the kubeconfig asks for a proxy, which is not used here")
+            raise KubeconfigError(
+                f"Secret {secret}: the kubeconfig sets proxy-url, which the operator does not use: remove it"
+            )
         if isinstance(url := parse_url(access.server, self.reach), InvalidUrl):
             raise KubeconfigError(f"Secret {secret}: the kubeconfig's server cannot be used: {url.message}")
         return access
@@ -152,8 +154,8 @@ class TenantClusters:
             ]
             if len(in_namespace) >= OF_A_NAMESPACE:
                 raise KubeconfigError(
-                    f"Namespace {secret.namespace} has LLMInferences with {OF_A_NAMESPACE} kubeconfigs, "
-                    "which is as many as a namespace may have"
+                    f"LLMInferences of namespace {secret.namespace} already use {OF_A_NAMESPACE} kubeconfigs, which is"
+                    " the limit: use one of these"
                 )
         elif (existing := self.fleet.find(name)) is not None and existing.server != access.server:
             self.fleet.remove(name)  # it is another cluster: nothing of the old connection may be reused
@@ -180,7 +182,7 @@ class TenantClusters:
         with suppress(ValueError):
             problem = check_resolved(name, [ip_address(address.partition("%")[0]) for address in addresses], self.reach)
             return problem.message if problem else ""
-        return f"{name} leads to what is no address"
+        return f"{name} resolves to an invalid address"
 
     def _create_connection(self, name: str, access: Access) -> Connection:
         """Return a connection with the limits for tenants' clusters."""

@@ -33,7 +33,10 @@ def _sample_orphans(cluster: Manifest) -> Iterator[Sample]:
 
 
 GAUGE = Gauge(
-    "modelplane_cluster_orphans", "Objects of ours there whose owner is not on the hub.", ("cluster",), _sample_orphans
+    "modelplane_cluster_orphans",
+    "Objects of the operator on the cluster whose owner is not on the hub.",
+    ("cluster",),
+    _sample_orphans,
 )
 """Gauge of the orphans on each cluster."""
 

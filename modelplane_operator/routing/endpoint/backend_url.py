@@ -206,8 +206,8 @@ def leads_nowhere(name: str) -> InvalidUrl:
     """
     return InvalidUrl(
         UrlFault.FORBIDDEN,
-        f"{name} does not lead to 1 to {MOST_ADDRESSES} addresses outside: correct the name, or, for a place of your "
-        "own network, have the operator's setting allow-endpoints name it",
+        f"{name} does not lead to 1 to {MOST_ADDRESSES} public addresses: correct the name, or, for a host of your own"
+        " network, have it added to the operator's setting allow-endpoints",
     )
 
 
@@ -228,7 +228,10 @@ def _parse_host(text: str) -> Address | str | InvalidUrl:
         except ValueError:
             return InvalidUrl(UrlFault.HOST, "its IPv6 address cannot be read")
         if address.scope_id is not None:
-            return InvalidUrl(UrlFault.HOST, "its IPv6 address has a zone, which means something on one machine only")
+            return InvalidUrl(
+                UrlFault.HOST,
+                "its IPv6 address has a zone, which is valid on one machine only: leave out everything from the `%`",
+            )
         if address.ipv4_mapped is not None:
             return InvalidUrl(UrlFault.HOST, "its IPv6 address stands for an IPv4 address: write that one")
         return address
@@ -249,9 +252,9 @@ def _reject(host: Address | str, reach: Reach) -> str:
         return ""
     equivalents = (host, *embedded_addresses(host)) if not isinstance(host, str) else (host,)
     if any(_covers(entry, equivalent) for entry in reach.refused for equivalent in equivalents):
-        return f"{host} is refused by the operator's settings"
+        return f"{host} is excluded by the operator's setting refuse-endpoints"
     if any(_covers(entry, equivalent) for entry in METADATA for equivalent in equivalents):
-        return f"{host} is where a cloud tells machines their secrets"
+        return f"{host} is a cloud's metadata service, which gives out credentials: use another host"
     if isinstance(host, str):
         if "." not in host or any(_covers(entry, host) for entry in INTERNAL_NAMES):
             return f"{host} is a name inside the cluster or on the machine: write a full name from outside"
@@ -268,7 +271,9 @@ def _reject_inward(address: Address, reach: Reach) -> str:
     """Return the description of a reserved address, with the remedy; empty if the address is not reserved."""
     node = "an address of one of the hub's nodes" if address in reach.nodes else ""
     words = node or next((words for network, words in reach.inward if address in network), "")
-    return f"{words}: the operator's setting allow-endpoints would have to name it" if words else ""
+    return (
+        f"{words}: use another host, or have this one added to the operator's setting allow-endpoints" if words else ""
+    )
 
 
 def is_own(place: str) -> bool:

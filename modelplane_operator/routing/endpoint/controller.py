@@ -144,7 +144,7 @@ def while_paused(endpoint: Manifest) -> str:
     A replica's endpoint is not its tenant's to pause: clusters wait until the last one stops using http.
     """
     return its_deletion(endpoint) or (
-        "it follows its replica, which a pause does not hold up" if _get_owner(endpoint) else ""
+        "it still follows its replica, which the pause does not stop" if _get_owner(endpoint) else ""
     )
 
 

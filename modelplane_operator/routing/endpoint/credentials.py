@@ -62,5 +62,5 @@ def read_credentials(credentials: EndpointCredentials, secret: Manifest | None) 
     full_value = f"{default_prefix if credentials.prefix is None else credentials.prefix}{value}"
     max_length = LONGEST - full_value.count("%")  # Envoy Gateway needs each % doubled
     if not full_value.isascii() or not full_value.isprintable() or len(full_value) > max_length:
-        return NoHeader(f"Secret {name} holds no header's value under {key}: that is one line of printable ASCII")
+        return NoHeader(f"Secret {name} holds no valid header value under {key}: write one line of printable ASCII")
     return Header(credentials.header, full_value, name if key == INJECTED and full_value == content else None)

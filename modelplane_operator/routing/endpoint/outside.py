@@ -63,7 +63,9 @@ async def _connect_to(place: Place, resolver: Resolver) -> Reached:
             await asyncio.sleep(POLL_INTERVAL)
         if resolved.error:  # gateways use the same name servers, and lose a cached address sooner or later
             remedy = (
-                "correct the name" if resolved.unknown else "look at the DNS of the hub, and at who serves the name"
+                "correct the name"
+                if resolved.unknown
+                else "check the DNS of the hub, and the name servers of that domain"
             )
             return Reached(f"host {backend.host} cannot be resolved ({resolved.error}): {remedy}", certain=True)
         if check_resolved(backend.host, resolved.addresses, place.reach):

@@ -210,10 +210,12 @@ def _check_outside(observed: Observed, backend: Backend) -> Backend | InvalidUrl
         return rejection
     hosts = _list_hosts(observed, backend)
     if hosts & observed.outside.gateways and not _may_stay(observed, backend, hosts):
-        message = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
+        message = (
+            f"{backend.host} is the gateway of a workload cluster, which only the operator's own endpoints may use"
+        )
         return InvalidUrl(UrlFault.FORBIDDEN, message)
     if hosts & observed.outside.hub_gateway and not observed.reach.allows(backend.address or backend.host):
-        message = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
+        message = f"{backend.host} is this hub's own gateway: write the address of the server behind it"
         return InvalidUrl(UrlFault.FORBIDDEN, message)
     if resolution and resolution.unknown and not resolution.addresses and not _is_in_use(observed, backend):
         return leads_nowhere(backend.host)
@@ -258,7 +260,7 @@ def _delete(observed: Observed, deleted_at: datetime) -> Plan:
     if not observed.routes or remaining <= timedelta():
         return Plan((LET_GO,))
     last_status = observed.endpoint.status or ModelEndpointStatus()
-    message = f"Waiting until no requests come by HTTPRoute {', '.join(observed.routes[:MAX_NAMES])}"
+    message = f"Waiting until these send no more requests here: HTTPRoute {', '.join(observed.routes[:MAX_NAMES])}"
     terminating = Ready.DELETING.condition(observed.now, message=message)
     return Plan(
         status=last_status.model_copy(update={"conditions": (terminating,)}),
@@ -297,13 +299,13 @@ def _build_status(
             else ""
         )
         if observed.cluster is None and _list_hosts(observed, desired) & observed.outside.gateways:
-            doubt += f", although a workload cluster says that its gateway is at {desired.host}: one of them is wrong"
+            doubt += f", although a workload cluster reports {desired.host} as its gateway: correct whichever is wrong"
         if (
             observed.cluster is None
             and observed.endpoint.spec.rewrite_path is None
             and path_of(observed.endpoint.spec.url)
         ):
-            doubt += ", with the path that clients send: that of spec.url is not used, rewritePath is what names one"
+            doubt += ", with the path that clients send: the path in spec.url is ignored, so write it into rewritePath"
         reason, message = RoutingReady.BACKEND_CONFIGURED, f"Requests go to {routing.url}{doubt}"
     routing_ready = reason.condition(now, message=message)
     if routing_ready.status == "True":

@@ -22,7 +22,7 @@ def provable(endpoint: ModelEndpoint, backend: Backend, plane: DataPlane) -> Bac
         and backend.scheme == "https"
         and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
     ):
-        message = f"{name} is a name of the operator's: a ModelDeployment makes the endpoints of its replicas itself"
+        message = f"{name} is reserved: a ModelDeployment creates the endpoints of its replicas itself"
         return InvalidUrl(UrlFault.FORBIDDEN, message)
     message = plane.unprovable(name, backend)
     return InvalidUrl(UrlFault.HOST, message) if message else backend

@@ -40,7 +40,7 @@ UNUSABLE: Final = timedelta(minutes=5)
 ATTEMPTS: Final = 3
 SKEW: Final = timedelta(hours=1)  # the tolerated difference between two machines' clocks
 
-UNLABELLED: Final = "it is no longer there, or no longer has the operator's labels"
+UNLABELLED: Final = "it was deleted, or lost the operator's labels"
 """Fault of a Secret that is not found any more."""
 _NUMBERED = re.compile(rf"{re.escape(names.GATEWAY_AUTHORITY)}-([0-9]{{1,9}})")
 

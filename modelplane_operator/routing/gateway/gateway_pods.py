@@ -26,7 +26,7 @@ PATIENT: Final[Mapping[str, str]] = {
     "service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout": "30",
 }
 
-GIVE_ADDRESSES: Final = "see that something gives addresses to Services of type LoadBalancer there, MetalLB for one"
+GIVE_ADDRESSES: Final = "install something that gives addresses to Services of type LoadBalancer there, such as MetalLB"
 REPLICAS: Final = 2  # default, to survive the loss of one node
 READ: Final = "600s"  # to read a request with its body; Traefik's default of a minute is too short for an hour of audio
 DRAIN: Final = 900  # seconds for responses to finish when a pod or listener is replaced

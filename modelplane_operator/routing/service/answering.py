@@ -37,7 +37,10 @@ def evaluate(answer: GatewayAnswer, *, guarded: bool) -> tuple[Answering, str]:
         # without the HTTP status, which differs between endpoints and would change the condition each time
         return Answering.ANSWERED, ""
     if answer.key_missing:
-        return Answering.KEY_ASKED, "The gateway requires an API key; the operator has none, so no endpoint was asked"
+        return (
+            Answering.KEY_ASKED,
+            "The gateway requires an API key, as it should; the operator sent none, so its check went no further",
+        )
     if answer.status in OK:
         return (
             Answering.NOT_ANSWERED,

@@ -33,8 +33,8 @@ def api_routes(replicas: Sequence[Manifest], others: int) -> tuple[APIRoute, ...
     open_clusters = {_get_cluster(replica) for replica in replicas if section(replica, "status").get("paths") == "All"}
     if open_clusters:
         message = (
-            f"clients reach all that engines answer on {count_of(len(open_clusters), 'cluster')}, {min(open_clusters)} "
-            "for one: apply the access manifest there again, and only model APIs are open"
+            f"clients can use every path of the engines on {count_of(len(open_clusters), 'cluster')}, such as"
+            f" {min(open_clusters)}: apply the access manifest there again to open only the model APIs"
         )
         routes.append(APIRoute(path="/", carried=True, message=message[:_MESSAGE]))
     return tuple(routes)

@@ -26,8 +26,8 @@ def describe_cause(routed: Sequence[WeightedEndpoint], auth: tuple[AuthReady, st
         if ready and (problem or ready.status != "True"):
             return f": endpoint {_describe_endpoint(member)}: {problem or ready.reason}"
     if len(routed) == 1:
-        return f": endpoint {_describe_endpoint(routed[0])} takes connections, so look at the log of what answers there"
-    return f": {count_of(len(routed), 'endpoint')} take connections, so look at the logs of what answers there"
+        return f": endpoint {_describe_endpoint(routed[0])} takes connections, so look at the log of the server there"
+    return f": {count_of(len(routed), 'endpoint')} take connections, so look at the logs of the servers there"
 
 
 def _describe_endpoint(member: WeightedEndpoint) -> str:
@@ -39,7 +39,7 @@ def describe_gateway(*, exists: bool) -> str:
     """Return what is missing of the hub gateway."""
     name = f"InferenceGateway {names.DEFAULT_GATEWAY}"
     if not exists:
-        return f"{name} does not exist: create it, as nothing leads to models without it"
+        return f"{name} does not exist: create it, as models get no requests without it"
     return f"Starting (waiting for: {name} to have an address; see its condition Ready)"
 
 

@@ -58,7 +58,7 @@ from modelplane_operator.routing.service.weights import (
 )
 
 KIND = ModelService.definition.kind
-SILENT = "at a gateway that gives no answer"
+SILENT = "at a gateway that does not answer"
 NO_PATH = r"[^!-\[\]-~]"  # rejected by admission too; for paths that were stored before
 REQUIRED_CONDITIONS = {HTTP_ROUTE: ("Accepted", "ResolvedRefs"), SECURITY_POLICY: ("Accepted",)}
 """Types on which the gateway reports, with the conditions that must be true."""
@@ -180,12 +180,12 @@ def _find_target(endpoint: ModelEndpoint, observed: Observed) -> Target | Unusab
     if len(path or "") > LONGEST_PATH:  # or the API server would reject the route with all endpoints
         return Unusable(endpoint.key, f"with a rewritePath of more than {LONGEST_PATH} characters")
     if re.search(NO_PATH, path or ""):  # or Envoy would reject all routes of the hub
-        return Unusable(endpoint.key, "with a rewritePath of other than printable ASCII characters, or with a `\\`")
+        return Unusable(endpoint.key, "with characters in rewritePath that are not printable ASCII, or with a `\\`")
     if name and not re.fullmatch(SUBDOMAIN, name):
-        return Unusable(endpoint.key, "with a hostname that is none")
+        return Unusable(endpoint.key, "with an invalid hostname")
     is_internal = routing.leads_to == "Replica" or (name or "").endswith(f".{names.INTERNAL_DOMAIN}")
     if is_internal and path != replica_prefix(endpoint.key):  # a user who may write the status could set this
-        return Unusable(endpoint.key, "with the way to a replica that is not its own")
+        return Unusable(endpoint.key, "with the path of another replica")
     # By http the backend does not prove to be a cluster's gateway, and the cluster may have reported any address, the
     # hub gateway's included.
     credentials, unproven = endpoint.spec.credentials, backend.scheme == "http" or routing.leads_to == "Outside"
@@ -335,7 +335,7 @@ def _decide_ready(
         case Answering.ASKING if is_true(observed.service.conditions, Ready):
             return Ready.AVAILABLE, routing_message
         case Answering.ASKING:
-            return Ready.CREATING, "Starting (waiting for: the first answer to a request through the gateway)"
+            return Ready.CREATING, "Starting (waiting for: an answer to the first request through the gateway)"
         case _:
             assert_never(reason)
 

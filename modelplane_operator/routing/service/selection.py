@@ -34,7 +34,7 @@ def state(replica: Manifest) -> str:
     """Return why a replica has no endpoint, as it reports it."""
     model_ready = condition(replica, "ModelReady")
     if model_ready.is_true:
-        return "answers, and its endpoint follows"
+        return "answers; its endpoint is starting"
     return model_ready.why or "starting (waiting for: its cluster)"
 
 
@@ -74,11 +74,16 @@ def _describe_alternatives(selectors: Sequence[Labels], surroundings: Neighbours
         nearest = sorted(candidates, key=lambda item: (-_measure_similarity(item[0], requested), -item[1], item[0]))
         examples = [f"{pair} ({count})" for pair, count in nearest[:MAX_NAMES]]
         suffix = f", and {len(counts) - MAX_NAMES} more" if len(counts) > MAX_NAMES else ""
-        missing_label = f"none has the label {' or '.join(sorted(keys)[:MAX_NAMES])}: give it to those that are meant"
+        missing_label = (
+            f"none has the label {' or '.join(sorted(keys)[:MAX_NAMES])}: add it to the endpoints that you mean"
+        )
         suggestion = f"{', '.join(examples)}{suffix}: select one of these" if examples else missing_label
         yield f"of the {len(surroundings.endpoints)} in this namespace: {suggestion}"
     else:
-        yield "there are none in this namespace, and those of others do not count: write a ModelDeployment here"
+        yield (
+            "this namespace has no ModelEndpoints, and those of other namespaces do not count: create a ModelDeployment"
+            " here"
+        )
 
 
 def _measure_common_prefix(pair: str, requested: Sequence[str]) -> int:

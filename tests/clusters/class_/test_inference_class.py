@@ -26,7 +26,7 @@ def status(accepted: Any, ready: Any, *, clusters: int = 0, nodes: int = 0) -> I
 FINE = Accepted.AVAILABLE.condition(EPOCH)
 AVAILABLE = Ready.AVAILABLE.condition(EPOCH)
 STAYS = "Clusters have pools of the class: "
-REMEDY = ": take these pools out, or give them another class"
+REMEDY = ": remove these pools, or give them another class"
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ def test_a_class_is_kept_while_it_is_used(known: InferenceClass, users: dict[str
         ({"driver": "GPU NVIDIA"}, ['driver "GPU NVIDIA" is not a DNS name of at most 63 characters']),
         ({"driver": "d" * 64}, ["at most 63 characters"]),
         ({"deviceClassName": "gpu_nvidia"}, ['deviceClassName "gpu_nvidia" is not a DNS name']),
-        ({"attributes": {"cuda-version": {"int": 1}}}, ['attribute "cuda-version" is no key', "underscores"]),
-        ({"attributes": {"Example/rack": {"int": 1}}}, ['attribute "Example/rack" is no key']),
+        ({"attributes": {"cuda-version": {"int": 1}}}, ['attribute "cuda-version" cannot be published', "underscores"]),
+        ({"attributes": {"Example/rack": {"int": 1}}}, ['attribute "Example/rack" cannot be published']),
         (
             {"capacity": {"memory": {"value": "1Gi"}, f"{GPU}/memory": {"value": "2Gi"}}},
-            [f"capacity memory is there twice, as memory and as {GPU}/memory"],
+            [f"capacity memory is listed twice, as memory and as {GPU}/memory"],
         ),
     ],
     ids=str,

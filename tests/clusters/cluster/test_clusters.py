@@ -136,7 +136,7 @@ def keeps_what_is_there_on_bad_input(hub: Hub) -> None:
     hub.says(
         "h100",
         "Ready",
-        "Deleting: Clusters have pools of the class: worker-1: take these pools out, or give them another class",
+        "Deleting: Clusters have pools of the class: worker-1: remove these pools, or give them another class",
         what="icl",
     )
     assert (hub.get("secret", "worker-1", SYSTEM) or {})["metadata"]["deletionTimestamp"]
@@ -203,7 +203,7 @@ def test_a_token_is_renewed_before_it_ends_and_one_that_cannot_be_kept_locks_nob
     with operating(fleet):
         hub.until(lambda: stored(hub) not in {"", first}, "the token to be renewed")
         hub.says("worker-1", "ClusterReady", "ClusterRunning")
-        hub.says("worker-1", "CredentialsRenewed", "TokenRenewed: The token of the kubeconfig ends at 20")
+        hub.says("worker-1", "CredentialsRenewed", "TokenRenewed: The token of the kubeconfig expires at 20")
     second = stored(hub)
     assert without_token(second) == without_token(first), "the rest of the kubeconfig is as its owner wrote it"
     unkept = {"immutable": True}

@@ -213,8 +213,8 @@ def test_a_token_is_renewed_at_half_of_its_time_before_all_else() -> None:
     assert RENEWAL not in before.steps
     assert before.requeue_after == timedelta(hours=1).total_seconds()
     assert then.steps == (RENEWAL, *before.steps)
-    ends = "The token of the kubeconfig ends at 2026-01-02T00:00:00Z"
-    assert said(then)["CredentialsRenewed"] == ("TokenRenewed", f"{ends}, and is renewed before")
+    ends = "The token of the kubeconfig expires at 2026-01-02T00:00:00Z"
+    assert said(then)["CredentialsRenewed"] == ("TokenRenewed", f"{ends}, and the operator renews it before")
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_token_that_nobody_renews_says_when_it_ends() -> None:
 
     assert reason == "NotRenewed"
     assert words.startswith(
-        "The token of the kubeconfig ends at 2026-01-02T00:00:00Z: set spec.cluster.existing.credentialRenewal to"
+        "The token of the kubeconfig expires at 2026-01-02T00:00:00Z: set spec.cluster.existing.credentialRenewal to"
     )
     assert "CredentialsRenewed" not in said(at(1, token=None))
 
@@ -380,7 +380,7 @@ BARE = state(apis=frozenset({"DRA"}))  # a cluster with nothing on it
 @pytest.mark.parametrize(
     ("what", "address", "backend", "ready"),
     [
-        ({"helm": True}, None, f"Installing: ServingStack {STACK} is being made", "Creating"),
+        ({"helm": True}, None, f"Installing: ServingStack {STACK} is being created", "Creating"),
         (
             {"helm": True, "stack": stack("False", address=None)},
             None,
@@ -525,7 +525,7 @@ def test_a_namespace_that_others_need_is_named_and_left() -> None:
                 "OrphansFound",
                 "Nothing on this hub owns 7 objects of the operator's on cluster a: "
                 + ", ".join(f"Deployment modelplane-team/{name}" for name in "abcde")
-                + " and 2 more; delete what is not another hub's",
+                + " and 2 more; delete those that no other hub created",
             ),
         ),
     ],
@@ -554,18 +554,18 @@ def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
 
 SINCE = "since 2026-01-01T00:00:00Z: GET /readyz: not accepted"
 ALONE = (
-    "Cluster a misbehaves, and is left alone for some minutes each time since 2026-01-01T00:00:00Z: "
+    "Cluster a misbehaves, so the operator waits some minutes between attempts, since 2026-01-01T00:00:00Z: "
     "list pods: the answer is no object"
 )
 LAST = {"gateway": {"address": ADDRESS}, "gpuPools": [PUBLISHED]}
 FRESH = {**PUBLISHED, "devices": [{**DEVICE, "capacity": {"memory": {"value": "plenty"}}}]}
 WRONG = inference_class(capacity={"memory": {"value": "plenty"}})
 WAITING = "Gateway inference-gateway has no address yet: waiting for a load balancer"
-GONE = "InferenceClass h200 does not exist: make it, or correct className of the pool"
+GONE = "InferenceClass h200 does not exist: create it, or correct className of the pool"
 NO_L4 = GONE.replace("h200", "l4")
 UNREADABLE = "InvalidClass: InferenceClass h200 has devices that cannot be read: see Accepted there"
 LOST = f"Unreachable: Cluster a has not answered since {EPOCH:%Y-%m-%dT%H:%M:%SZ}: ping: no answer in time"
-NO_CLOUD = "Clusters on AKS cannot be made yet; bring one with `source: Existing`"
+NO_CLOUD = "The operator does not create clusters on AKS: create it there yourself, and add it with `source: Existing`"
 L4 = {"name": "edge", "className": "l4"}
 
 
@@ -584,7 +584,7 @@ L4 = {"name": "edge", "className": "l4"}
             {"classes": {}},
             [PUBLISHED],
             {
-                "NodePoolsValid": f"WaitingForClasses: {GONE}; what was known of its pools stays",
+                "NodePoolsValid": f"WaitingForClasses: {GONE}; its pools stay as they were last read",
                 "ClusterReady": "ClusterRunning",
                 "Ready": "Available",
             },
@@ -644,7 +644,7 @@ L4 = {"name": "edge", "className": "l4"}
             [PUBLISHED],
             {
                 "ClusterReady": LOST,
-                "BackendReady": "Unreachable: Cluster a cannot be asked: see ClusterReady",
+                "BackendReady": "Unreachable: Cluster a cannot be reached: see ClusterReady",
                 "Ready": LOST,
             },
             id="a cluster that does not answer keeps what was known",
@@ -657,7 +657,9 @@ L4 = {"name": "edge", "className": "l4"}
                 "server": "https://api.east:6443",
             },
             [PUBLISHED],
-            {"ClusterReady": f"Unreachable: Cluster a does not accept the operator {SINCE} (https://api.east:6443)"},
+            {
+                "ClusterReady": f"Unreachable: Cluster a rejects the operator's credentials {SINCE} (https://api.east:6443)"
+            },
             id="a cluster that refuses our credentials is named by its address",
         ),
         pytest.param(
@@ -665,9 +667,10 @@ L4 = {"name": "edge", "className": "l4"}
             {"state": None, "unreachable": ServerFault("GET /readyz: 500; failing: etcd"), "server": "https://a:6443"},
             [PUBLISHED],
             {
-                "ClusterReady": "Unreachable: The API server of cluster a answers but is not ready since "
-                "2026-01-01T00:00:00Z (GET /readyz: 500; failing: etcd) (https://a:6443): look at its control plane, "
-                "etcd first"
+                "ClusterReady": (
+                    "Unreachable: The API server of cluster a answers but is not ready since 2026-01-01T00:00:00Z (GET"
+                    " /readyz: 500; failing: etcd) (https://a:6443): look at its control plane, etcd first"
+                )
             },
             id="a cluster whose API server is not ready",
         ),
@@ -676,12 +679,15 @@ L4 = {"name": "edge", "className": "l4"}
             {"secrets": Secrets(own=Key("modelplane-system", "east"), terminating=True)},
             [PUBLISHED],
             {
-                "ClusterReady": "ClusterRunning: Secret modelplane-system/east is being deleted, and is kept only "
-                "while a cluster names it: put the kubeconfig into a Secret of another name, and name that in "
-                "spec.cluster.existing.secretRef",
-                "Ready": "Degraded: Secret modelplane-system/east is being deleted, and is kept only while a cluster "
-                "names it: put the kubeconfig into a Secret of another name, and name that in "
-                "spec.cluster.existing.secretRef",
+                "ClusterReady": (
+                    "ClusterRunning: Secret modelplane-system/east is being deleted, and is kept only while a cluster"
+                    " names it: put the kubeconfig into another Secret, and name that one in"
+                    " spec.cluster.existing.secretRef"
+                ),
+                "Ready": (
+                    "Degraded: Secret modelplane-system/east is being deleted, and is kept only while a cluster names"
+                    " it: put the kubeconfig into another Secret, and name that one in spec.cluster.existing.secretRef"
+                ),
             },
             id="a Secret that is being deleted while it is used",
         ),
@@ -691,7 +697,7 @@ L4 = {"name": "edge", "className": "l4"}
             [PUBLISHED],
             {
                 "ClusterReady": f"Misbehaving: {ALONE}",
-                "BackendReady": "Unreachable: Cluster a cannot be asked: see ClusterReady",
+                "BackendReady": "Unreachable: Cluster a cannot be reached: see ClusterReady",
                 "Ready": f"Unreachable: {ALONE}",
             },
             id="a cluster that misbehaves keeps what was known",
@@ -712,8 +718,14 @@ L4 = {"name": "edge", "className": "l4"}
             {"kubeconfig": KubeconfigError("Secret kubeconfig does not exist")},
             [PUBLISHED],
             {
-                "ClusterReady": "ClusterRunning: Cluster a is reached as before, but Secret kubeconfig does not exist",
-                "Ready": "Degraded: Cluster a is reached as before, but Secret kubeconfig does not exist",
+                "ClusterReady": (
+                    "ClusterRunning: Cluster a is still reached with the previous kubeconfig, but Secret kubeconfig"
+                    " does not exist"
+                ),
+                "Ready": (
+                    "Degraded: Cluster a is still reached with the previous kubeconfig, but Secret kubeconfig does not"
+                    " exist"
+                ),
             },
             id="a kubeconfig that goes leaves the connection",
         ),
@@ -732,10 +744,14 @@ L4 = {"name": "edge", "className": "l4"}
             {"state": state(apis=frozenset({"DRA"}))},
             [PUBLISHED],
             {
-                "BackendReady": "NotInstalled: Cluster a has no gateway, as it lacks the Gateway API "
-                "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1): install that there",
-                "Ready": "NotInstalled: Cluster a has no gateway, as it lacks the Gateway API "
-                "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1): install that there",
+                "BackendReady": (
+                    "NotInstalled: Cluster a has no gateway, as it lacks the Gateway API (gateway.networking.k8s.io/v1)"
+                    " and Envoy Gateway (gateway.envoyproxy.io/v1alpha1): install it there"
+                ),
+                "Ready": (
+                    "NotInstalled: Cluster a has no gateway, as it lacks the Gateway API (gateway.networking.k8s.io/v1)"
+                    " and Envoy Gateway (gateway.envoyproxy.io/v1alpha1): install it there"
+                ),
             },
             id="a cluster without Envoy Gateway",
         ),
@@ -920,7 +936,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             Forbidden("list nodes: not allowed"),
             4,
             None,
-            "NotSeen: The nodes of cluster a cannot be seen: list nodes: not allowed",
+            "NotSeen: The nodes of cluster a cannot be listed: list nodes: not allowed",
             id="where nodes may not be listed the declared ones count",
         ),
     ],
@@ -1120,22 +1136,25 @@ def phase(decided: Plan) -> tuple[str, list[str]] | None:
         (
             {"replicas": tuple(Key("team", name) for name in "abcdefg")},
             ("Blocked", [f"ModelReplica team/{name}" for name in "abcde"]),
-            "Replicas are placed on cluster a: ModelReplica team/a, ModelReplica team/b, ModelReplica team/c, "
-            "ModelReplica team/d, ModelReplica team/e and 2 more; they stay for want of another place: make room "
-            "elsewhere, or end them all the same by annotating the InferenceCluster with "
-            'modelplane.ai/force-drain="true"',
+            (
+                "Replicas are placed on cluster a: ModelReplica team/a, ModelReplica team/b, ModelReplica team/c,"
+                " ModelReplica team/d, ModelReplica team/e and 2 more; they fit nowhere else: add capacity, or force it"
+                ' by annotating the InferenceCluster with modelplane.ai/force-drain="true"'
+            ),
         ),
         (
             {"state": None, "unreachable": Unreachable("no answer")},
             ("Unreachable", []),
             "Cluster a cannot be cleaned up: no answer; annotate the InferenceCluster with "
-            f'{labels.ABANDON}="true" to leave all there',
+            f'{labels.ABANDON}="true" to leave everything there',
         ),
         (
             {"state": state(made(), others=("Deployment team/x",))},
             ("DrainServing", ["Deployment team/x"]),
-            "Objects of models are left on cluster a: Deployment team/x; delete them there if nobody else does, or "
-            'annotate the InferenceCluster with modelplane.ai/abandon="true" to leave them',
+            (
+                "Objects of models are left on cluster a: Deployment team/x; delete them there if no other hub does, or"
+                ' annotate the InferenceCluster with modelplane.ai/abandon="true" to leave them'
+            ),
         ),
     ],
     ids=["replicas", "unreachable", "objects of models"],
@@ -1216,8 +1235,8 @@ def test_the_same_cluster_under_another_name_gets_nothing_made_there() -> None:
     decided = plan(seen(known, state=state(made(), registered=twice), helm=True, replicas=(KUBECONFIG,)))
 
     words = (
-        "Cluster a is the same cluster as InferenceCluster first, so that nothing is made there for this one: "
-        "delete one of the two"
+        "Cluster a is the same cluster as InferenceCluster first, so the operator creates nothing there for this one:"
+        " delete one of the two"
     )
     assert decided.steps == ()
     assert said(decided)["ClusterReady"] == said(decided)["Ready"] == ("RegisteredTwice", words)

@@ -214,7 +214,7 @@ def test_a_certificate_that_another_client_has_written_is_issued_again(hub: Hub)
 
 def test_a_certificate_that_somebody_deleted_is_told_once_a_gateway_uses_it() -> None:
     lost = choose_listeners(CLUSTER, "west", READY, (gateway(https=True, http=False),), NOW, NAME, closed=True)
-    assert "no longer there" in lost.replaced
+    assert "it was deleted" in lost.replaced
     new = choose_listeners(CLUSTER, "west", READY, (gateway(https=False, http=True),), NOW, None, closed=False)
     assert (new.issue is not None, new.replaced) == (True, "")
 
@@ -241,7 +241,7 @@ def test_a_cluster_whose_certificate_was_replaced_is_not_ready_until_it_is_issue
     assert issued(NOW + PAUSE, NOW + PAUSE) == [], "nor one that keeps the status from changing"
 
 
-MAKING = Hub(is_desired=True, reason="the certificate of the hub gateway is being made")
+MAKING = Hub(is_desired=True, reason="starting (waiting for: the certificate of the hub gateway)")
 
 
 @pytest.mark.parametrize("hub", [MAKING, Hub(TRUST, is_decided=False, began=True), Hub(is_decided=False, began=True)])
@@ -400,8 +400,10 @@ def test_a_cluster_that_joins_before_the_hub_is_ready_has_no_gateway_and_says_wh
     backend = next(one for one in decided.status.conditions if one.type == "BackendReady")
     assert (backend.status, backend.message) == (
         "False",
-        "The cluster's gateway is not created until it can answer the hub's gateway alone: the certificate of the "
-        "hub gateway is being made",
+        (
+            "The cluster's gateway is not created until it can refuse everybody but the hub's gateway: starting"
+            " (waiting for: the certificate of the hub gateway)"
+        ),
     )
 
 

@@ -322,7 +322,7 @@ def test_a_cluster_that_is_abandoned_is_taken_down_by_its_cloud_as_it_is() -> No
     decided = plan(_seen(leaving, **silent))
 
     assert [one.type.kind for one in decided.steps if isinstance(one, Delete)] == ["EKSCluster"]
-    assert said(decided)["Ready"][1].startswith("The cloud is taking cluster ")
+    assert said(decided)["Ready"][1].startswith("The cloud is deleting cluster ")
     assert LET_GO not in decided.steps
 
 

@@ -224,7 +224,7 @@ CASES = (
         (revision(3, "failed", BEFORE, ago=5), FAILED, DEPLOYED),
         "RollingBack",
         None,
-        "Helm failed without a word; going back to revision 1 failed: e",
+        "Helm failed without an error message; going back to revision 1 failed: e",
         run("rollback", ended=5, error="e", failures=1),
         requeue_after=15,
     ),
@@ -233,7 +233,7 @@ CASES = (
         (revision(3, "failed", BEFORE, ago=25), FAILED, DEPLOYED),
         "RollingBack",
         BACK,
-        "Helm failed without a word; going back to revision 1 failed: e",
+        "Helm failed without an error message; going back to revision 1 failed: e",
         run("rollback", ended=25, error="e", failures=1),
     ),
     Case(

@@ -189,7 +189,7 @@ async def test_what_the_cluster_has_from_somebody_else_is_left_out_until_it_is_a
     assert component(stack, "leader-worker-set") == {
         "name": "leader-worker-set",
         "state": "Present",
-        "message": "the cluster has it from Helm release obs/kps",
+        "message": "already installed by Helm release obs/kps",
     }
     assert "upgrade mp-lws" not in platform.runs()
 

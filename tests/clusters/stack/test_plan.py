@@ -315,7 +315,7 @@ def test_what_somebody_else_has_brought_is_left_out_and_the_stack_is_ready() -> 
     assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Available", "")}
     assert isinstance(found.status, ServingStackStatus)
     (present,) = [one for one in found.status.components if one.state == "Present"]
-    assert (present.name, present.message) == ("prometheus", f"the cluster has it from {WHOSE}")
+    assert (present.name, present.message) == ("prometheus", f"already installed by {WHOSE}")
 
 
 def test_what_another_part_needs_is_not_waited_for_where_somebody_else_has_brought_it() -> None:
@@ -459,7 +459,7 @@ UNANSWERED = (
     ("cluster", "more", "words"),
     [
         ({}, FOUR, "Waiting for 4 replicas on platform/east: ml/a, ml/b, ml/c, ..."),
-        ({"balancers": ("envoy/lb",)}, {}, "Load balancer envoy/lb is being taken away"),
+        ({"balancers": ("envoy/lb",)}, {}, "Load balancer envoy/lb is being deleted"),
         (None, {"unreachable": SILENCE}, UNANSWERED),
     ],
 )

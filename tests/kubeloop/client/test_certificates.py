@@ -127,7 +127,9 @@ def test_a_certificate_signs_no_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [{}, {"tls.key": "c2VjcmV0", "tls.crt": "c2VjcmV0"}])
 def test_what_is_no_authority_is_told_without_its_content(content: dict[str, str]) -> None:
     broken: dict[str, object] = {**authority(), "data": content}
-    with pytest.raises(UnusableAuthorityError, match="Secret modelplane-system/signer holds no authority") as told:
+    with pytest.raises(
+        UnusableAuthorityError, match="Secret modelplane-system/signer holds no certificate authority"
+    ) as told:
         issued(WEST, "server", broken)
     assert "secret" not in str(told.value)
     assert told.value.__cause__ is None

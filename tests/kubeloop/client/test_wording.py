@@ -52,7 +52,7 @@ def unproven(message: str) -> ssl.SSLCertVerificationError:
         (aiohttp.ClientConnectorDNSError(PLACE, socket.gaierror(socket.EAI_AGAIN, "x")), "DNS does not answer"),
         (
             aiohttp.ClientConnectorError(PLACE, os_error(errno.ECONNREFUSED)),
-            "Connection refused: nothing listens there; look",
+            "Connection refused: nothing listens there; check",
         ),
         (aiohttp.ClientConnectorError(PLACE, os_error(errno.EHOSTUNREACH)), "No route to host: look at"),
         (aiohttp.ClientConnectorError(PLACE, os_error(errno.EMFILE)), "Too many open files"),
@@ -79,7 +79,7 @@ def unproven(message: str) -> ssl.SSLCertVerificationError:
         (NotConnected(), "no connection in time; look"),
         (BrokenOff(), "the answer broke off"),
         (Dead(), "answers no PING"),
-        (Unprocessed(), "before it looks at what it is asked"),
+        (Unprocessed(), "before it reads requests"),
         (ConnectionResetError(), "the connection was closed"),
         (TimeoutError(), "no answer in time"),
         (TimeoutError("silent for 60 s"), "silent for 60 s"),

@@ -287,7 +287,7 @@ async def test_a_chart_is_installed_only_as_the_archive_that_is_wanted(scene: Sc
     untested = await scene.install(asked)
     assert untested.error == f"{said.format('was tested')} (setting chart-digests)"
     other = await scene.install(replace(asked, archive=of_another))
-    assert other.error == said.format("is asked for")
+    assert other.error == said.format("is required")
     assert scene.states() == []
     assert not (scene.folder / "argv").exists(), "Helm was not even called"
     run = await scene.install(replace(asked, archive=archive))

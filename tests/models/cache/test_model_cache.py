@@ -335,7 +335,10 @@ def test_a_cluster_that_cannot_be_read_is_told_and_nothing_is_done_there(changes
     unreadable = {**volume(cache()), "metadata": {**volume(cache())["metadata"], "annotations": "x", "labels": "x"}}
     decided = plan(seen(cache(**changes), cluster(unreadable), cluster(name="paris")))
 
-    why = "what cluster berlin says cannot be read: internal error (AttributeError); the operator's log has the details"
+    why = (
+        "the answer of cluster berlin cannot be read: internal error (AttributeError); the operator's log has the"
+        " details"
+    )
     assert decided.status is not None
     assert any(why[1:] in (one.message or "") for one in decided.status.conditions)
     assert [one for one in decided.steps if getattr(one, "cluster", "") == "berlin"] == []
@@ -636,7 +639,7 @@ def test_a_volume_that_is_not_bound_says_where_to_look_with_a_pod_that_waits_too
         decided = plan(seen(cache(), cluster(volume(cache(), phase="Pending"), job(cache()), pods=pods)))
 
         assert phase(decided) == "Pending"
-        assert message(decided).startswith("the volume is not bound: see that StorageClass "), message(decided)
+        assert message(decided).startswith("the volume is not bound: check that StorageClass "), message(decided)
         assert "`kubectl describe pvc -n modelplane-team" in message(decided)
 
 
@@ -668,7 +671,7 @@ def test_a_hydrator_that_hangs_is_told_and_left_alone() -> None:
 
     assert [plan(one).requeue_after for one in (silent, said)] == [600.0, 900.0]
     at = NOW + timedelta(minutes=10)
-    assert "nothing is heard of the hydrator" in message(plan(replace(silent, now=at)))
+    assert "the hydrator reports no progress" in message(plan(replace(silent, now=at)))
     assert message(plan(replace(said, now=at))) == ""
     hanging = plan(replace(said, now=NOW + timedelta(minutes=15)))
     assert (phase(hanging), deleted(hanging)) == ("Hydrating", set())
@@ -739,7 +742,7 @@ def test_what_a_deletion_waits_for_is_named() -> None:
     decided = plan(seen(terminating, cluster(pinned)))
 
     assert decided.steps == ()
-    assert f"on cluster berlin to go: PersistentVolumeClaim {PLAIN}" in str(decided.status)
+    assert f"deletions on cluster berlin: PersistentVolumeClaim {PLAIN}" in str(decided.status)
 
 
 # What clusters refuse -------------------------------------------------------------------------------------------------
@@ -846,8 +849,10 @@ def test_what_was_verified_is_kept_and_held_against_the_volume_when_it_is_hydrat
         assert kept.digest == DIGEST
         assert there.status is not None
         said = next(one.message for one in there.status.conditions if one.type == "ArtifactReady")
-        assert "on cluster berlin 2 files had another content than was verified and came again" in (said or "")
-        assert "1 file that the source does not name in the volume; see who can write there" in (said or "")
+        assert "on cluster berlin 2 files differed from the verified content and were fetched again" in (said or "")
+        assert "1 file in the volume that the source does not list; find out what else writes into these volumes" in (
+            said or ""
+        )
 
     again = plan(seen(reported_by(later), cluster(volume(cache()))))
     (begun,) = (one.manifest for one in again.steps if isinstance(one, Apply) and one.manifest["kind"] == "Job")

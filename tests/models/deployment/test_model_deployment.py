@@ -145,7 +145,7 @@ def test_an_invalid_selector_is_told_and_changes_nothing() -> None:
         (
             NoCache.NOT_FOUND,
             "ModelCacheNotFound",
-            "ModelCache qwen not found; holding replica placement: make it, or take modelCacheRef out",
+            "ModelCache qwen not found; no new replica is placed until you create it, or remove modelCacheRef",
         ),
     ],
 )
@@ -245,9 +245,11 @@ def test_what_a_cluster_does_not_allow_is_left_out_of_the_pods_told_and_holds_up
     assert decided["PodTemplateAllowed"] == (
         "False",
         "LeftOut",
-        "Pods do without what is not allowed on cluster a: annotation example.com/mesh (allowedAnnotations). "
-        "To allow it, the platform team adds it to spec.isolation.pods of the InferenceCluster, in the field named "
-        "beside it",
+        (
+            "Pods run without the fields that their cluster does not allow: a: annotation example.com/mesh"
+            " (allowedAnnotations). To allow one, the platform team adds it to the field in brackets, below"
+            " spec.isolation.pods of the InferenceCluster"
+        ),
     )
     new = told(plan(seen(subject, strict)))["PodTemplateAllowed"][2]
     assert "annotation example.com/mesh (allowedAnnotations), annotation example.com/note (allowedAnnotations)" in new

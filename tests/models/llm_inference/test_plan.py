@@ -115,7 +115,7 @@ def test_a_way_on_which_anybody_could_answer_is_told() -> None:
     judged = {
         one.type: one for one in seen(inference(DEV), {DEV: state(unverified="it says insecure")}).status.conditions
     }
-    assert "anybody on the way there can take its place: it says insecure" in (judged["TargetResolved"].message or "")
+    assert "the connection to it can be intercepted: it says insecure" in (judged["TargetResolved"].message or "")
     assert judged["Ready"].status == "True"
 
 

@@ -72,9 +72,9 @@ async def test_an_address_outside_can_be_used() -> None:
         (secret("https://169.254.169.254"), "link-local"),
         (secret("https://10.0.0.1:6443"), "a private address"),
         (secret("https://kubernetes.default.svc"), "a name inside the cluster"),
-        (secret("https://metadata.google.internal"), "secrets"),
+        (secret("https://metadata.google.internal"), "gives out credentials"),
         (secret("http://dev.example.com"), "http://"),
-        (secret(cluster=", proxy-url: 'http://10.0.0.1:3128'"), "a proxy"),
+        (secret(cluster=", proxy-url: 'http://10.0.0.1:3128'"), "proxy-url"),
         (secret(user="exec: {command: sh}"), "exec"),
         (secret(user="tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token"), "names a file"),
         (secret(user="token: a, as: admin"), "as"),
@@ -169,7 +169,7 @@ async def test_a_name_that_comes_to_lead_inside_is_not_dialled(name: str) -> Non
         port = server.sockets[0].getsockname()[1]
         error = await error_of(known, Access(f"https://{name}:{port}"))
 
-    assert f"{name} does not lead to 1 to 64 addresses outside" in error
+    assert f"{name} does not lead to 1 to 64 public addresses" in error
     assert not connected.is_set()
 
 
@@ -180,7 +180,7 @@ def test_of_a_name_with_many_addresses_none_is_judged() -> None:
 
     assert known._refusal("a.example.com", outside[:MAX_ADDRESSES]) == ""  # pyright: ignore[reportPrivateUsage]
     said = known._refusal("a.example.com", outside)  # pyright: ignore[reportPrivateUsage]
-    assert "a.example.com does not lead to 1 to 64 addresses outside" in said
+    assert "a.example.com does not lead to 1 to 64 public addresses" in said
 
 
 async def test_a_name_that_is_allowed_and_does_not_exist_says_so() -> None:
@@ -223,7 +223,7 @@ def test_a_namespace_has_so_many_and_other_namespaces_theirs() -> None:
     for number in range(OF_A_NAMESPACE):
         known.connect(Key("team-a", f"dev-{number}"), Access("https://dev.example.com"))
 
-    with pytest.raises(KubeconfigError, match="as many as a namespace may have"):
+    with pytest.raises(KubeconfigError, match="which is the limit"):
         known.connect(DEV, Access("https://dev.example.com"))
     assert known.connect(Key("team-b", "dev"), Access("https://dev.example.com")) == connection_name(
         Key("team-b", "dev")

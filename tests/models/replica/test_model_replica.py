@@ -270,8 +270,7 @@ def test_engines_that_hand_over_nothing_are_told(prefill: list[str], decode: lis
 @pytest.mark.parametrize(
     ("decode", "why"),
     [
-        ([], "engine decode is not told `--port=8001`: vLLM then listens on 8000, which the sidecar of a decode engine "
-         "takes"),
+        ([], "engine decode has no `--port=8001`: add it, as vLLM otherwise listens on 8000, which the sidecar uses"),
         (["--port=8001"], ""),
         (["$(FLAGS)"], ""),
         (["sglang", "$(FLAGS)"], ""),
@@ -320,8 +319,12 @@ def test_requests_pass_a_picker_by_while_none_answers_and_come_back() -> None:
     why = "No pod of the endpoint picker is ready"
     assert is_picked(decided) is False
     assert dead["ModelReady"] == ("True", "Serving", "")
-    assert dead["PickerReady"] == ("False", "Away", f"{why}; requests are spread over the pods without it")
-    spread = "requests are spread over the pods without it"
+    assert dead["PickerReady"] == (
+        "False",
+        "Away",
+        f"{why}; until it is, the gateway spreads requests evenly over the pods",
+    )
+    spread = "until it is, the gateway spreads requests evenly over the pods"
     assert dead["Ready"] == ("True", "Available", f"{why}; {spread}; pod picker-pod epp: crash loop, exit code unknown")
     assert is_picked(well) is True
     assert told(well)["PickerReady"] == ("True", "Picking", "")
@@ -421,7 +424,7 @@ def test_a_gateway_that_refuses_to_ask_a_picker_is_passed_on_by_its_reason(one: 
 
     state, reason, words = told(decided)["PickerReady"]
     assert (state, reason) == ("False", "NotAsked")
-    assert "does not ask the endpoint picker: Invalid" in words
+    assert "does not use the endpoint picker: Invalid" in words
     assert "Invalid: no" not in words
     assert is_picked(decided) is one.spec.is_split
     # One without pods it refuses to ask, too.
@@ -467,7 +470,7 @@ def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> Non
     vanished = plan(seen(one, *there, pods=[pod(one)]))
     assert not [step for step in vanished.steps if isinstance(step, Delete)]
     assert told(vanished)["Ready"][0] == "True"
-    assert told(vanished)["ModelAccepted"][2] == "Namespace ml-team has no Secret hf; the copy of before stays"
+    assert told(vanished)["ModelAccepted"][2] == "Namespace ml-team has no Secret hf; the previous copy stays in use"
 
 
 def test_a_key_that_is_missing_is_told_and_a_copy_that_has_it_stays() -> None:
@@ -488,7 +491,7 @@ def test_a_key_that_is_missing_is_told_and_a_copy_that_has_it_stays() -> None:
     assert "Secret" not in {each["kind"] for each in applied(kept)}
     assert not [step for step in kept.steps if isinstance(step, Delete)]
     assert told(kept)["Ready"][0] == "True"
-    said = "Namespace ml-team has no key token in Secret hf; the copy of before stays"
+    said = "Namespace ml-team has no key token in Secret hf; the previous copy stays in use"
     assert told(kept)["ModelAccepted"][2] == said
     [copy] = [each for each in applied(shorter) if each["kind"] == "Secret"]
     assert set(copy["data"]) == {"token"}, "what is optional may go"

@@ -44,7 +44,7 @@ QUOTA = {
     "reason": "FailedCreate",
     "message": 'pods "a-5d007d0c1d-x2x9k" is forbidden: exceeded quota: team',
 }
-OUT_OF_MEMORY = "OOMKilled: it takes more memory than its limit or its node has: raise the limit, or have it take less"
+OUT_OF_MEMORY = "OOMKilled: it used more memory than its limit or its node has: raise the limit, or make it use less"
 
 
 def pod(name: str = "a", *, ready: bool = False, node: str = "", terminating: bool = False, **status: Any) -> Manifest:
@@ -521,7 +521,7 @@ def test_what_is_the_matter_has_a_reason_of_its_own(ill: Manifest, reason: str) 
             137,
             "00:00:09",
             {"periodSeconds": 5, "failureThreshold": 72},
-            "SIGKILL: its node ran out of memory, mostly",
+            "SIGKILL: probably its node ran out of memory",
         ),
         (
             137,

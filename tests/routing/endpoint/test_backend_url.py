@@ -212,7 +212,9 @@ def test_a_refusal_says_what_the_address_is_and_which_setting_would_allow_it() -
     found = parse_url("http://203.0.113.9", USERS)
     assert isinstance(found, InvalidUrl)
 
-    assert found.message.startswith("203.0.113.9 is an address of the hub's Services: the operator's setting allow-")
+    assert found.message.startswith(
+        "203.0.113.9 is an address of the hub's Services: use another host, or have this one"
+    )
     assert isinstance(parse_url("http://203.0.113.9", replace(USERS, allowed=("203.0.113.0/24",))), Backend)
 
 

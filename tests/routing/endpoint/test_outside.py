@@ -69,8 +69,8 @@ async def test_a_name_that_does_not_exist_is_told_from_one_that_nobody_can_tell_
         "host gone.example cannot be resolved (Name or service not known): correct the name", certain=True
     )
     assert await reached("https://busy.example") == Reached(
-        "host busy.example cannot be resolved (Temporary failure in name resolution): look at the DNS of the hub, and "
-        "at who serves the name",
+        "host busy.example cannot be resolved (Temporary failure in name resolution): check the DNS of the hub, and the"
+        " name servers of that domain",
         certain=True,
     )
 

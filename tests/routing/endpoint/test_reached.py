@@ -76,7 +76,7 @@ def test_one_failure_or_another_operator_takes_nothing_back(checked: Checked[Rea
     ],
 )
 def test_a_path_that_nobody_uses_is_told(url: str, rewrite: str | None, ignored: bool) -> None:  # noqa: FBT001
-    words = ", with the path that clients send: that of spec.url is not used, rewritePath is what names one"
+    words = ", with the path that clients send: the path in spec.url is ignored, so write it into rewritePath"
     said = told(plan(settled(seen(endpoint(url, **({"rewritePath": rewrite} if rewrite else {}))))))
 
     assert said["RoutingReady"][2] == f"{GOES}{words if ignored else ''}"

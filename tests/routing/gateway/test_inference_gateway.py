@@ -52,7 +52,10 @@ THEIRS = {
     "MutualTLSReady": (
         "False",
         "NotOffered",
-        "The Traefik here is not the operator's: set it up for that, and set spec.mutualTLS to Always",
+        (
+            "The operator did not install the Traefik of this hub: set that up for mutual TLS, then set spec.mutualTLS"
+            " to Always"
+        ),
     )
 }
 
@@ -155,7 +158,7 @@ def test_of_a_traefik_of_somebody_elses_it_is_said_what_nobody_sees() -> None:
     secret = {"metadata": {"name": names.GATEWAY_CERTIFICATE, "namespace": names.SYSTEM_NAMESPACE}}
     asked = replace(seen(gateway(mutual_tls="Always")), secrets=(secret,))
     said = next(one for one in reported(asked).conditions if one.type == "MutualTLSReady")
-    assert (said.status, "on the loopback address alone" in (said.message or "")) == ("True", True)
+    assert (said.status, "to the loopback address" in (said.message or "")) == ("True", True)
 
 
 def test_a_hub_gateway_that_is_not_known_to_present_one_has_what_is_there_renewed() -> None:

@@ -174,7 +174,7 @@ def test_a_change_that_failed_is_said_and_what_was_there_before_goes_on() -> Non
 
     found = planned(known, history=history, children=tuple(there))
     assert "roll back Helm release traefik-system/mp-traefik to revision 1" in map(str, found.steps)
-    assert said(found)["ControllerReady"] == ("RolledBack", "Chart traefik: Helm failed without a word")
+    assert said(found)["ControllerReady"] == ("RolledBack", "Chart traefik: Helm failed without an error message")
     assert said(found)["Ready"][0] == "Available"
 
 
@@ -192,7 +192,7 @@ def test_without_helm_only_the_gateway_is_ours() -> None:
     left = plan(seen(terminating))
     assert left.steps == ()
     assert said(left)["Ready"][1].startswith(
-        "The charts of the hub gateway go as soon as the operator may use Helm on the hub again"
+        "The charts of the hub gateway stay until the operator may use Helm on the hub again"
     )
     abandoned = gateway(terminating=True, noted=labels.ABANDON)
     assert plan(seen(abandoned)).steps == (LET_GO,)
@@ -230,6 +230,6 @@ def test_whoever_gave_an_address_stays_until_it_is_given_back() -> None:
 
     waits = plan(seen(known, charts=charts, balancer="traefik-system/traefik"))
     assert waits.steps == ()
-    assert said(waits)["Ready"] == ("Deleting", "Load balancer traefik-system/traefik is being taken away")
+    assert said(waits)["Ready"] == ("Deleting", "Load balancer traefik-system/traefik is being deleted")
     then = plan(seen(known, charts=charts))
     assert list(map(brief, then.steps)) == ["uninstall Helm release metallb-system/mp-metallb"]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("well_worded")
 
 Asked = Checked
 
-ALONE = ": endpoint one (http://10.0.0.1:80) takes connections, so look at the log of what answers there"
+ALONE = ": endpoint one (http://10.0.0.1:80) takes connections, so look at the log of the server there"
 WELL = Asked(GatewayAnswer(200))
 REFUSED = GatewayAnswer(lack="refuses the connection", connected=False)
 BROKEN = GatewayAnswer(502)
@@ -48,7 +48,7 @@ def said(observed: Observed) -> dict[str, tuple[str, str]]:
 def test_a_new_service_is_not_ready_before_a_request_was_answered(answer: GatewayAnswer | None) -> None:
     fresh = asked(Asked(answer))
 
-    waiting = "Starting (waiting for: the first answer to a request through the gateway)"
+    waiting = "Starting (waiting for: an answer to the first request through the gateway)"
     assert told(plan(fresh))["Ready"] == ("False", "Creating", waiting)
     assert told(plan(fresh))["Answering"] == ("Unknown", "Asking", "")
     assert said(after(fresh, WELL)) == {"Answering": ("True", "Answered"), "Ready": ("True", "Available")}

@@ -175,7 +175,7 @@ def test_a_gateway_that_gives_no_answer_gets_no_requests_while_another_endpoint_
     ready = known(settled(seen(service((1, "a")), endpoint("one"), endpoint("two"))))
     lost = settled(replace(ready, endpoints=(endpoint("one"), silent)))
     assert backends(lost) == [("one", 80, 1)]
-    words = "Matched 2 endpoints; 1 at a gateway that gives no answer (two: Gateway is silent)"
+    words = "Matched 2 endpoints; 1 at a gateway that does not answer (two: Gateway is silent)"
     assert told(plan(lost))["Ready"] == ("True", "Degraded", words)
     alone = settled(replace(ready, endpoints=(silent,)))
     assert backends(alone) == [("two", 80, 1)], "it is the only one that may answer"
@@ -256,7 +256,7 @@ def test_without_a_gateway_that_is_reached_the_service_waits(behind: InferenceGa
         "WaitingForGateway",
         "Starting (waiting for: InferenceGateway default to have an address; see its condition Ready)"
         if behind
-        else "InferenceGateway default does not exist: create it, as nothing leads to models without it",
+        else "InferenceGateway default does not exist: create it, as models get no requests without it",
     )
     assert told(plan(alone))["Ready"][0] == "False"
 
@@ -307,7 +307,7 @@ def test_a_path_with_a_line_break_from_before_its_pattern_costs_its_own_endpoint
 
     assert backends(observed) == [("one", 80, 1)]
     assert told(plan(observed))["EndpointsResolved"][2] == (
-        "Matched 2 endpoints; 1 with a rewritePath of other than printable ASCII characters, or with a `\\`"
+        "Matched 2 endpoints; 1 with characters in rewritePath that are not printable ASCII, or with a `\\`"
     )
 
 
@@ -352,7 +352,7 @@ def test_no_status_leads_to_a_replica_of_somebody_else(forged: Manifest) -> None
     assert paths(seen(service((1, "a")), honest)) == [own]
     assert paths(seen(service((1, "a")), stolen)) == []
     assert told(plan(seen(service((1, "a")), stolen)))["EndpointsResolved"][2] == (
-        "Matched 1 endpoint; 1 with the way to a replica that is not its own"
+        "Matched 1 endpoint; 1 with the path of another replica"
     )
 
 

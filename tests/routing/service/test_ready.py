@@ -131,7 +131,10 @@ async def hub(
 async def test_a_service_is_ready_when_its_gateway_passes_requests_on(hub: Hub) -> None:
     await hub.make("ModelService", "chat", {}, endpoints=[{"selector": {"matchLabels": {"model": "chat"}}}])
     words = "No ModelEndpoints matched the configured selectors (model=chat)"
-    none = f"{words}; there are none in this namespace, and those of others do not count: write a ModelDeployment here"
+    none = (
+        f"{words}; this namespace has no ModelEndpoints, and those of other namespaces do not count: create a"
+        " ModelDeployment here"
+    )
     await until(lambda: hub.said(ModelService, "chat", "EndpointsResolved")[2] == none, "what there is")
     await hub.make("ModelEndpoint", "other", {"model": "caht"}, url=ELSEWHERE, rewritePath="/")
     typo = f"{words}; of the 1 in this namespace: model=caht (1): select one of these"
@@ -181,4 +184,4 @@ async def test_a_service_whose_keys_go_or_come_says_so_soon(hub: Hub) -> None:
 async def test_a_host_that_does_not_exist_is_told_by_its_endpoint(hub: Hub) -> None:
     await hub.make("ModelEndpoint", "away", {}, url="https://away.example", rewritePath="/")
     await until(lambda: hub.said(ModelEndpoint, "away", "RoutingReady")[1] == "InvalidURL", "the endpoint to say so")
-    assert "away.example does not lead to 1 to 64 addresses outside" in hub.said(ModelEndpoint, "away")[2]
+    assert "away.example does not lead to 1 to 64 public addresses" in hub.said(ModelEndpoint, "away")[2]

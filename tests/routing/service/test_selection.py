@@ -32,7 +32,10 @@ STARTING = replica("False", "ModelStarting", "no pod of engine vllm answers")
     {
         "nothing": (
             Neighbours(),
-            "there are none in this namespace, and those of others do not count: write a ModelDeployment here",
+            (
+                "this namespace has no ModelEndpoints, and those of other namespaces do not count: create a"
+                " ModelDeployment here"
+            ),
         ),
         "others": (
             Neighbours(({"group": "b"}, {"group": "b", "more": "x"}, {"group": "c"})),
@@ -40,7 +43,7 @@ STARTING = replica("False", "ModelStarting", "no pod of engine vllm answers")
         ),
         "without the label": (
             Neighbours(({"model": "b"},)),
-            "of the 1 in this namespace: none has the label group: give it to those that are meant",
+            "of the 1 in this namespace: none has the label group: add it to the endpoints that you mean",
         ),
         "many": (
             Neighbours(tuple({"group": one} for one in "bcdef")),
@@ -90,7 +93,7 @@ def test_the_label_that_was_meant_is_found_among_many_that_are_more_common() -> 
     [
         (STARTING, "ModelStarting: no pod of engine vllm answers"),
         (replica("Unknown", "ClusterUnreachable"), "ClusterUnreachable"),
-        (replica("True", "Serving"), "answers, and its endpoint follows"),
+        (replica("True", "Serving"), "answers; its endpoint is starting"),
         ({"metadata": {"name": "one"}}, "starting (waiting for: its cluster)"),
     ],
 )

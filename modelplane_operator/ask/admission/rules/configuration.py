@@ -21,14 +21,14 @@ def _check_hook(hook: Section, groups: Collection[str], host: str) -> Iterator[s
     """Yield the differences of one hook."""
     name, rules = hook.get("name"), entries(hook, "rules")
     if (actual_host := _find_host(section(hook, "clientConfig"))) != host:
-        yield f"webhook {name} leads to {actual_host or 'nowhere'}"
+        yield f"webhook {name} calls {actual_host or 'no host'}"
     foreign = {str(group) for rule in rules for group in rule.get("apiGroups") or ()} - {*groups}
     if foreign:
         groups_text = ", ".join(group or "the core group" for group in sorted(foreign))
-        yield f"webhook {name} is sent what is written of {groups_text}"
+        yield f"webhook {name} also receives objects of {groups_text}"
     resources = {str(resource) for rule in rules for resource in rule.get("resources") or ()}
     if hook.get("failurePolicy") != "Ignore" and resources != {QUESTION.plural}:
-        yield f"webhook {name} refuses writes while nobody answers"
+        yield f"webhook {name} blocks writes while the operator does not answer"
 
 
 def _find_host(client: Section) -> str:

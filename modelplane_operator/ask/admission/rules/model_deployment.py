@@ -77,7 +77,7 @@ def _warn_of_disruption(rollout_plan: RolloutPlan) -> Iterator[str]:
     if rollout_plan.changed:
         count = count_of(len(rollout_plan.changed), "running replica")
         restarted = list_names(sorted(key.name for key in rollout_plan.changed))
-        yield sentence(f"{count} would get another shape, which restarts them in turn: {restarted}")
+        yield sentence(f"{count} would get changed pods, and restart in turn: {restarted}")
         if not rollout_plan.surge and rollout_plan.decision.desired == 1:
             yield (
                 "The fleet has no room for a second replica: the only one stops before the new one starts, and no "

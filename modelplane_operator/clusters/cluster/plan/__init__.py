@@ -57,7 +57,10 @@ def _plan_cluster(observed: Observed) -> Plan:
     if source in INFRASTRUCTURE:
         return plan_provisioned(observed, _plan_reachable)
     if source != "Existing":
-        message = f"clusters on {source} cannot be made yet; bring one with `source: Existing`"
+        message = (
+            f"the operator does not create clusters on {source}: create it there yourself, and add it with `source:"
+            " Existing`"
+        )
         return plan_waiting(observed, ClusterReady.UNSUPPORTED_SOURCE, message)
     return _plan_reachable(observed)
 

@@ -14,9 +14,7 @@ def server_verified(unverified: str, now: datetime) -> Condition:
     """
     if not unverified:
         return ServerVerified.CERTIFICATE_VERIFIED.condition(now)
-    message = (
-        f"the kubeconfig lets anybody on the way take the cluster's place and the operator's credentials: {unverified}"
-    )
+    message = f"the connection to the cluster can be intercepted, with the operator's credentials: {unverified}"
     return ServerVerified.NOT_VERIFIED.condition(
         now, message=f"{message}; give it an https:// address and the cluster's certificate-authority-data"
     )

@@ -52,10 +52,10 @@ def gateway_secured(observed: Observed, serving: ClusterServing, gateway: Gatewa
     if not observed.hub.is_desired or serving.reason:
         return GatewaySecured.OPEN.condition(observed.now, message=_describe_unprotected(observed, serving))
     if gateway is None or not gateway.server_name:
-        missing = observed.hub.reason or "the cluster's gateway, or the way there, is being set up for https"
+        missing = observed.hub.reason or "starting (waiting for: https at the cluster's gateway)"
         return GatewaySecured.CONFIGURING.condition(observed.now, message=missing)
     if observed.plain:
-        message = f"http still leads there from {count_of(observed.plain, 'ModelEndpoint')}"
+        message = f"starting (waiting for: {count_of(observed.plain, 'ModelEndpoint')} to change from http to https)"
         return GatewaySecured.CONFIGURING.condition(observed.now, message=message)
     if not serving.http:
         return GatewaySecured.MUTUAL_TLS.condition(observed.now)

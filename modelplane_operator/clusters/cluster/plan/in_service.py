@@ -57,8 +57,8 @@ def _describe_deleted_secret(observed: Observed) -> str:
     if not observed.secrets.terminating:
         return ""
     return (
-        f"Secret {observed.secrets.own} is being deleted, and is kept only while a cluster names it: put the "
-        "kubeconfig into a Secret of another name, and name that in spec.cluster.existing.secretRef"
+        f"Secret {observed.secrets.own} is being deleted, and is kept only while a cluster names it: put the kubeconfig"
+        " into another Secret, and name that one in spec.cluster.existing.secretRef"
     )
 
 
@@ -78,7 +78,7 @@ def in_service(observed: Observed, state: ClusterState) -> Plan:
     if resolved.missing and not resolved.pools:
         running = ClusterReady.WAITING_FOR_CLASSES
     note = (
-        f"{observed.display_name} is reached as before, but {observed.kubeconfig}"
+        f"{observed.display_name} is still reached with the previous kubeconfig, but {observed.kubeconfig}"
         if observed.kubeconfig
         else _describe_deleted_secret(observed)
     )
@@ -139,7 +139,7 @@ def _build_gpu_ready(observed: Observed, state: ClusterState, nodes: Mapping[str
     """Return the GPUReady condition: unknown, devices missing, nodes missing or all present."""
     if isinstance(state.hardware, ClientError):
         return GPUReady.NOT_SEEN.condition(
-            observed.now, message=f"the nodes of {observed.display_name} cannot be seen: {state.hardware}"
+            observed.now, message=f"the nodes of {observed.display_name} cannot be listed: {state.hardware}"
         )
     if state.hardware is None:
         return GPUReady.NOT_SEEN.condition(observed.now, message=UNLISTED)
@@ -175,7 +175,7 @@ def _build_ownership(observed: Observed, state: ClusterState) -> Iterator[Condit
     if state.orphans:
         message = (
             f"nothing on this hub owns {count_of(len(state.orphans), 'object')} of the operator's on "
-            f"{observed.display_name}: {list_names(state.orphans)}; delete what is not another hub's"
+            f"{observed.display_name}: {list_names(state.orphans)}; delete those that no other hub created"
         )
         yield ObjectsOwned.ORPHANS_FOUND.condition(observed.now, message=message)
     elif state.orphans is not None:

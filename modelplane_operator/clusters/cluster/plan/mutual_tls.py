@@ -145,7 +145,7 @@ def choose_listeners(  # noqa: PLR0917 - what decides
     name = names.server_name(cluster)
     replaced = ""
     if live is not None and is_guarded(live) and (certificate_secret is None or rewritten):
-        fault = "another field manager owns its data" if certificate_secret else UNLABELLED
+        fault = "another client wrote its data" if certificate_secret else UNLABELLED
         replaced = describe_replaced(names.GATEWAY_CERTIFICATE, fault, cluster)
     just_issued = was_just_issued(certificate_secret, now)
     if not hub.is_decided or (hub.is_desired and hub.trust is None):
@@ -191,7 +191,7 @@ def choose_listeners(  # noqa: PLR0917 - what decides
 
 def waits(reason: str) -> str:
     """Return the message for a gateway that is not created yet (`Listeners.shut`)."""
-    return f"the cluster's gateway is not created until it can answer the hub's gateway alone: {reason}"
+    return f"the cluster's gateway is not created until it can refuse everybody but the hub's gateway: {reason}"
 
 
 def unlearnt(desired: Iterable[Manifest], remote: Iterable[Manifest], now: datetime) -> timedelta:

@@ -198,6 +198,6 @@ def _check_keys(what: str, keys: Iterable[str], driver: str, *, claimed: bool) -
     times = Counter(full.values())
     for key, full_key in full.items():
         if times[full_key] > 1 and key != full_key:
-            yield f"{what} {key} is there twice, as {key} and as {full_key}"
+            yield f"{what} {key} is listed twice, as {key} and as {full_key}: remove one"
         if claimed and not _KEY.fullmatch(key):
-            yield f'{what} "{key}" is no key that a driver can publish: {_WRITE}'
+            yield f'{what} "{key}" cannot be published by a driver: {_WRITE}'

@@ -40,11 +40,11 @@ def plan_unreachable(observed: Observed, error: ClientError) -> Plan:
     name, details = observed.display_name, f"since {started_at}: {error}{address}"
     match error:
         case Misbehaving():
-            message = f"{name} misbehaves, and is left alone for some minutes each time {details}"
+            message = f"{name} misbehaves, so the operator waits some minutes between attempts, {details}"
         case Unauthorized():
-            message = f"{name} does not accept the operator {details}"
+            message = f"{name} rejects the operator's credentials {details}"
         case KubeconfigError():
-            message = f"{name} cannot be asked {details}"
+            message = f"{name} cannot be reached {details}"
         case ServerFault():
             message = (
                 f"the API server of {name} answers but is not ready since {started_at} ({error}){address}: look at its "
@@ -56,7 +56,7 @@ def plan_unreachable(observed: Observed, error: ClientError) -> Plan:
     conditions = (
         reason.condition(observed.now, message=message),
         BackendReady.UNREACHABLE.condition(
-            observed.now, message=f"{observed.display_name} cannot be asked: see ClusterReady"
+            observed.now, message=f"{observed.display_name} cannot be reached: see ClusterReady"
         ),
         pools_valid(observed, resolved),
         Ready.UNREACHABLE.condition(observed.now, message=message),

@@ -97,7 +97,7 @@ def _describe_progress(observed: Observed) -> str:
     """Return the message about the progress of the cloud's object."""
     infrastructure = observed.infrastructure
     if infrastructure is None:
-        return f"{observed.cluster.spec.cluster.source}Cluster {observed.cluster.metadata.name} is being made"
+        return f"{observed.cluster.spec.cluster.source}Cluster {observed.cluster.metadata.name} is being created"
     ready, synced = condition(infrastructure, "Ready"), condition(infrastructure, "Synced")
     reason = synced.message if synced.status == "False" else ready.message
     return ": ".join(filter(None, (f"{infrastructure['kind']} {key_of(infrastructure)}", reason)))

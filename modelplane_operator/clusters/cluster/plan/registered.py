@@ -29,14 +29,14 @@ def only_once(observed: Observed, state: ClusterState) -> Plan | None:
     registered = state.registered
     if registered.first:
         message = (
-            f"{observed.display_name} is the same cluster as InferenceCluster {registered.first}, so that nothing is "
-            "made there for this one: delete one of the two"
+            f"{observed.display_name} is the same cluster as InferenceCluster {registered.first}, so the operator"
+            " creates nothing there for this one: delete one of the two"
         )
         return _wait_for_registration(observed, state, ClusterReady.REGISTERED_TWICE, message, requeue_after=SWEEP)
     if registered.unsure:
         message = (
-            f"{observed.display_name} may be the same cluster as InferenceCluster {registered.unsure}, "
-            "which is being found out"
+            f"{observed.display_name} may be the same cluster as InferenceCluster {registered.unsure}: the operator is"
+            " checking that"
         )
         return _wait_for_registration(observed, state, ClusterReady.IDENTIFYING, message, requeue_after=ASK_AGAIN)
     return None

@@ -87,7 +87,7 @@ def from_stack(observed: Observed) -> ClusterServing:
     desired = render_stack(observed.cluster, charts or (), driver_root_of(observed.cluster))
     steps = (Apply(desired),) if charts is not None else ()  # applying without charts would uninstall the present ones
     if observed.stack is None:
-        message = f"ServingStack {key_of(desired)} is being made"
+        message = f"ServingStack {key_of(desired)} is being created"
         return ClusterServing(BackendReady.INSTALLING.condition(observed.now, message=message), steps=steps)
     stack = ServingStack.parse(observed.stack)
     ready_condition, synced = condition(observed.stack, "Ready"), condition(observed.stack, "Synced")
@@ -116,7 +116,9 @@ def from_stack(observed: Observed) -> ClusterServing:
         steps,
         server_name=gateway.server_name,
         http=gateway.http is not False,
-        reason=f"spec.gateway.listeners of ServingStack {stack.key} answer anybody: take them out" if listeners else "",
+        reason=(
+            f"spec.gateway.listeners of ServingStack {stack.key} are open to anybody: remove them" if listeners else ""
+        ),
         port=own_port(listeners),
     )
 
@@ -124,7 +126,7 @@ def from_stack(observed: Observed) -> ClusterServing:
 def own_gateway(observed: Observed, state: ClusterState) -> ClusterServing:
     """Return the serving of a cluster whose gateway the operator creates directly, with Envoy Gateway there."""
     if missing := _list_missing_software(state):
-        message = f"{observed.display_name} has no gateway, as it lacks {missing}: install that there"
+        message = f"{observed.display_name} has no gateway, as it lacks {missing}: install it there"
         return ClusterServing(
             BackendReady.NOT_INSTALLED.condition(observed.now, message=message),
             _get_gateway_address(state),

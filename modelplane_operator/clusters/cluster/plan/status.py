@@ -22,7 +22,7 @@ from modelplane_operator.clusters.cluster.plan.hardware import PoolNodes
 from modelplane_operator.clusters.cluster.plan.node_pools import ResolvedPools, count_nodes, resolve
 from modelplane_operator.clusters.cluster.plan.observed import Observed
 
-MAKE_CLASS = "make it, or correct className of the pool"
+MAKE_CLASS = "create it, or correct className of the pool"
 
 
 def conditions_of_connection(observed: Observed) -> Iterator[Condition]:
@@ -31,19 +31,21 @@ def conditions_of_connection(observed: Observed) -> Iterator[Condition]:
     if observed.token is None:
         return
     existing = observed.cluster.spec.cluster.existing
-    expiry = f"the token of the kubeconfig ends at {observed.token.until:%Y-%m-%dT%H:%M:%SZ}"
+    expiry = f"the token of the kubeconfig expires at {observed.token.until:%Y-%m-%dT%H:%M:%SZ}"
     if existing is not None and existing.credential_renewal == "TokenRequest":
-        yield CredentialsRenewed.TOKEN_RENEWED.condition(observed.now, message=f"{expiry}, and is renewed before")
+        yield CredentialsRenewed.TOKEN_RENEWED.condition(
+            observed.now, message=f"{expiry}, and the operator renews it before"
+        )
     else:
         remedy = (
-            "set spec.cluster.existing.credentialRenewal to TokenRequest, or put another one into the Secret by then"
+            "set spec.cluster.existing.credentialRenewal to TokenRequest, or write a new token into the Secret by then"
         )
         yield CredentialsRenewed.NOT_RENEWED.condition(observed.now, message=f"{expiry}: {remedy}")
 
 
 def pools_valid(observed: Observed, resolved: ResolvedPools) -> Condition:
     """Return the NodePoolsValid condition."""
-    suffix = "" if resolved.unknown else "; what was known of its pools stays"
+    suffix = "" if resolved.unknown else "; its pools stay as they were last read"
     if resolved.missing:
         return NodePoolsValid.WAITING_FOR_CLASSES.condition(
             observed.now, message=list_missing_classes(resolved) + suffix

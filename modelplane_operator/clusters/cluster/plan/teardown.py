@@ -45,7 +45,7 @@ def teardown(observed: Observed) -> Plan:
     if observed.replicas:
         blocking = [f"ModelReplica {key}" for key in observed.replicas]
         remedy = (
-            "they stay for want of another place: make room elsewhere, or end them all the same by annotating the "
+            "they fit nowhere else: add capacity, or force it by annotating the "
             f'InferenceCluster with {labels.FORCE_DRAIN}="true"'
         )
         return _build_deletion_plan(
@@ -61,10 +61,10 @@ def teardown(observed: Observed) -> Plan:
         reason = observed.unreachable or observed.forbidden or observed.kubeconfig
         if reason is None:
             return Plan(requeue_after=REQUEUE_SOON)
-        message = f"{observed.display_name} cannot be cleaned up: {reason}; {_ABANDON} to leave all there"
+        message = f"{observed.display_name} cannot be cleaned up: {reason}; {_ABANDON} to leave everything there"
         return _build_deletion_plan(observed, "Unreachable", [], message)
     if observed.state.others:
-        remedy = f"delete them there if nobody else does, or {_ABANDON} to leave them"
+        remedy = f"delete them there if no other hub does, or {_ABANDON} to leave them"
         return _build_deletion_plan(
             observed,
             "DrainServing",
@@ -103,7 +103,7 @@ def _uninstall(observed: Observed, state: ClusterState) -> Plan:
 
 def _report_spared(observed: Observed, state: ClusterState) -> Plan:
     """Report the tenant namespaces that stay on the cluster (see `is_emptied`)."""
-    reason = "others have something in them, or nobody knows whose they are"
+    reason = "they have objects of others, or an unknown owner"
     message = f"namespaces stay on {observed.display_name}, as {reason}: {list_names(state.spared)}"
     return replace(_build_deletion_plan(observed, "UninstallServingStack", [], message), requeue_after=REQUEUE_SOON)
 
@@ -112,7 +112,7 @@ def _delete_stack(observed: Observed, stack: Manifest) -> Plan:
     """Delete the ServingStack and wait until it is gone."""
     reason = condition(stack, "Ready").message if is_terminating(stack) else ""
     if not observed.helm:
-        reason = "this operator runs no Helm to take it away"
+        reason = "this operator runs without Helm, so it cannot uninstall it"
     blocking = [f"ServingStack {key_of(stack)}{f' ({reason})' if reason else ''}"]
     return _build_deletion_plan(
         observed,
@@ -130,7 +130,7 @@ def _delete_infrastructure(observed: Observed) -> Plan:
         observed,
         "DeleteCluster",
         [remaining],
-        f"the cloud is taking {observed.display_name} down",
+        f"the cloud is deleting {observed.display_name}",
         (*_delete_stack_step(observed), *steps),
     )
 
@@ -138,8 +138,8 @@ def _delete_infrastructure(observed: Observed) -> Plan:
 def _abandon(observed: Observed) -> Plan:
     """Report the objects that stay behind and, once that is in the status, remove the finalizer."""
     message = (
-        f"{observed.display_name} is let go of as it is: Gateway {names.CLUSTER_GATEWAY} "
-        "and what models have there stay"
+        f"{observed.display_name} is abandoned as it is: Gateway {names.CLUSTER_GATEWAY} and the objects of models stay"
+        " there"
     )
     abandoned = ClusterReady.ABANDONED.condition(observed.now, message=message)
     if any((item.type, item.reason) == (abandoned.type, abandoned.reason) for item in observed.cluster.conditions):

@@ -168,7 +168,7 @@ def _report_progressing(observed: Observed, rollout: RolloutPlan) -> Condition:
     clauses = [f"{count_of(len(moving), 'replica')} to be moved, changed or removed"]
     if allowed_moves.drain:
         draining = list_names(sorted(key.name for key in allowed_moves.drain), MAX_ITEMS)
-        clauses.append(f"out of rotation and finishing their answers: {draining}")
+        clauses.append(f"taking no new requests and finishing old ones: {draining}")
     clauses += waiting if allowed_moves.wait else []
     reason = Progressing.MOVING if rollout.surge else Progressing.MOVING_WITHOUT_SURGE
     return reason.condition(now, message="; ".join(clauses))
@@ -206,8 +206,8 @@ def _report_allowed(observed: Observed, decision: Decision) -> Sequence[Conditio
     ]
     more = [f"and {len(by_cluster) - MAX_ITEMS} more"] if len(by_cluster) > MAX_ITEMS else []
     message = (
-        f"pods do without what is not allowed on cluster {'; '.join([*items, *more])}. To allow it, the platform team "
-        "adds it to spec.isolation.pods of the InferenceCluster, in the field named beside it"
+        f"pods run without the fields that their cluster does not allow: {'; '.join([*items, *more])}. To allow one,"
+        " the platform team adds it to the field in brackets, below spec.isolation.pods of the InferenceCluster"
     )
     return [PodTemplateAllowed.LEFT_OUT.condition(observed.now, message=message)]
 

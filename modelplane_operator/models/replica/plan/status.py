@@ -83,7 +83,7 @@ def compute_status(observed: Observed, engines: Sequence[EngineState], problem: 
     else:
         missing_on_hub = describe_missing(observed, copied=True)
         accepted = ModelAccepted.ACCEPTED.condition(
-            now, message=f"{missing_on_hub}; the copy of before stays" if missing_on_hub else ""
+            now, message=f"{missing_on_hub}; the previous copy stays in use" if missing_on_hub else ""
         )
         if not_answering:
             hints = [unheard(engine) for engine in observed.replica.spec.engines if engine.name in not_answering]
@@ -161,7 +161,7 @@ def _explain_distribution(observed: Observed, picker_problem: str) -> str:
     """Return how requests are distributed while no picker answers, as a message; "" while one does."""
     if not picker_problem or observed.replica.spec.is_split:
         return picker_problem
-    return f"{picker_problem}; requests are spread over the pods without it"
+    return f"{picker_problem}; until it is, the gateway spreads requests evenly over the pods"
 
 
 def _choose_picker_reason(observed: Observed) -> PickerReady:
@@ -239,7 +239,7 @@ def _find_route_problem(observed: Observed) -> str:
 def _find_picker_problem(observed: Observed) -> str:
     """Return why the endpoint picker does not choose pods; "" if it does, or there is no picker."""
     if observed.picker_refusal:
-        return f"the cluster's gateway does not ask the endpoint picker: {observed.picker_refusal}"
+        return f"the cluster's gateway does not use the endpoint picker: {observed.picker_refusal}"
     if observed.picker_policy is None or observed.picker_answers:
         return ""
     return "no pod of the endpoint picker is ready"

@@ -347,8 +347,8 @@ def _describe_exit(pod: Manifest, status: Section, terminated: Section) -> str:
     code, reason = terminated.get("exitCode", "unknown"), sanitize(terminated.get("reason"))
     if reason == "OOMKilled":
         # With cgroup v2 also where the node has none left; engines have no limit by default.
-        remedy = "raise the limit, or have it take less"
-        return f"exit code {code} (OOMKilled: it takes more memory than its limit or its node has: {remedy})"
+        remedy = "raise the limit, or make it use less"
+        return f"exit code {code} (OOMKilled: it used more memory than its limit or its node has: {remedy})"
     if reason in _NOT_RUN:
         return f"exit code {code} ({sanitize(reason, terminated.get('message'))})"
     if reason in {"", "Error"} and code in SIGNALS:
@@ -369,7 +369,7 @@ def _explain_kill(container: Section, terminated: Section) -> str:
         time = count_of(allowed // 60, "minute") if allowed >= 60 else count_of(allowed, "second")
         return f"failed its startup probe for {time}"
     if ran < _count_allowed(liveness) - liveness.get("periodSeconds", 0):
-        return "its node ran out of memory, mostly"
+        return "probably its node ran out of memory"
     return "failed its liveness probe, or its node ran out of memory"
 
 

@@ -25,7 +25,7 @@ def teardown(observed: Observed) -> Plan:
     if not observed.cluster.exists:  # objects that remain there cannot be reached
         return Plan((LET_GO,))
     if observed.cluster.error is not None:
-        message = f"cluster {cluster} does not answer; what runs there is deleted when it does"
+        message = f"cluster {cluster} does not answer; the replica there is deleted when it answers again"
         return Plan(status=_report_terminating(observed, message), failure=silence(cluster, observed.cluster.error))
     if not observed.cluster.connected:
         return Plan(requeue_after=REQUEUE_SOON)
@@ -39,7 +39,8 @@ def teardown(observed: Observed) -> Plan:
     if observed.children:
         steps = tuple(delete(each, cluster=cluster) for each in observed.children if not is_terminating(each))
         return Plan(
-            steps, _report_terminating(observed, f"waiting for {count_of(len(observed.children), 'object')} to go")
+            steps,
+            _report_terminating(observed, f"waiting for {count_of(len(observed.children), 'object')} to be deleted"),
         )
     if observed.namespace is not None and not observed.of_others and not is_terminating(observed.namespace):
         return Plan((delete(observed.namespace, cluster=cluster), LET_GO))

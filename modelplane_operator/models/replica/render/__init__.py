@@ -171,9 +171,9 @@ def _find_problem(replica: ModelReplica, context: Context) -> CannotRender | Non
     if replica.spec.is_split and not context.has_picker(replica):
         return CannotRender(
             Cause.NO_PICKER,
-            f"serving mode PrefillDecode needs an endpoint picker, and cluster {replica.spec.cluster_name} does not "
-            f"serve us {EXTENSION_POLICIES}: install Envoy Gateway 1.8 or newer there, give the operator's account "
-            "permission for that kind, or use mode Unified",
+            f"serving mode PrefillDecode needs an endpoint picker, and cluster {replica.spec.cluster_name} does not"
+            f" serve {EXTENSION_POLICIES} to the operator: install Envoy Gateway 1.8 or newer there, give the"
+            " operator's account permission for that kind, or use mode Unified",
         )
     return None
 

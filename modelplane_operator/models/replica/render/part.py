@@ -167,8 +167,8 @@ def unheard(engine: PlacedEngine | DeployedEngine) -> str:
         return f"engine {engine.name} is SGLang, which listens on 30000: add `--port={expected}`"
     if port is None and engine.phase == "Decode":
         return (
-            f"engine {engine.name} is not told `--port={DECODE_PORT}`: vLLM then listens on {SERVING_PORT}, which the "
-            "sidecar of a decode engine takes"
+            f"engine {engine.name} has no `--port={DECODE_PORT}`: add it, as vLLM otherwise listens on {SERVING_PORT},"
+            " which the sidecar uses"
         )
     if engine.phase != "Decode" and port is not None and _parse_port(port) not in {None, SERVING_PORT}:
         return f"engine {engine.name} listens on --port {port} but is probed on {SERVING_PORT}: remove the flag"
@@ -196,7 +196,7 @@ def _find_decode_port(engine: PlacedEngine | DeployedEngine) -> int | CannotRend
     if number == SERVING_PORT:
         return CannotRender(
             Cause.DECODE_PORT,
-            f"engine {engine.name} listens on {SERVING_PORT}, which the sidecar of a decode engine takes: let it "
-            f"listen on {DECODE_PORT}",
+            f"engine {engine.name} listens on {SERVING_PORT}, which the sidecar of a decode engine uses: change the"
+            f" flag to `--port={DECODE_PORT}`",
         )
     return number

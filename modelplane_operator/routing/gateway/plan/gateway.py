@@ -52,8 +52,8 @@ from modelplane_operator.routing.service.api_keys import FOLLOWED, PATHS, read_u
 
 KIND: Final = InferenceGateway.definition.kind
 OWN_TRAEFIK: Final = (
-    "This Traefik is not the operator's: see to it that it presents the certificate, and that its entry point "
-    "modelplane is on the loopback address alone"
+    "The operator did not install this Traefik: make it present the certificate, and bind its entry point modelplane to"
+    " the loopback address"
 )
 REPLACED_SECONDS: Final = 1.0  # between looks whether a replaced certificate may be issued again
 UNSIGNED_SECONDS: Final = 60.0  # between polls for guards with unsigned paths
@@ -164,16 +164,19 @@ def _decide_mutual_tls(observed: Observed) -> tuple[MutualTLSReady, str]:
     if mode == "Never":
         return MutualTLSReady.NOT_ASKED, ""
     if not data_plane(observed.gateway).PRESENTS_CERTIFICATE:
-        message = f"{backend} presents no certificate of the operator's to clusters; Traefik does"
+        message = f"{backend} cannot present the operator's certificate to clusters: use Traefik for that"
         return MutualTLSReady.NOT_OFFERED, message
     # An operator that loses its Helm does not turn off mutual TLS that was already in use.
     if mode == "Auto" and not observed.installs and not is_true(observed.gateway.conditions, MutualTLSReady):
-        message = "the Traefik here is not the operator's: set it up for that, and set spec.mutualTLS to Always"
+        message = (
+            "the operator did not install the Traefik of this hub: set that up for mutual TLS, then set spec.mutualTLS"
+            " to Always"
+        )
         return MutualTLSReady.NOT_OFFERED, message
     if observed.fault:
         return MutualTLSReady.REPLACED, describe_replaced(names.GATEWAY_CERTIFICATE, observed.fault)
     if _find_secret(observed, names.GATEWAY_CERTIFICATE) is None:
-        return MutualTLSReady.PREPARING, "the certificate of the hub gateway is being made"
+        return MutualTLSReady.PREPARING, "starting (waiting for: the certificate of the hub gateway)"
     if mode == "Auto" and not observed.installs:
         message = "Clusters stay closed, but the operator no longer runs this Traefik: set up yours to present it, or"
         return MutualTLSReady.READY, f"{message} set spec.mutualTLS to Never"

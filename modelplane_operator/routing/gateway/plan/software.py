@@ -154,10 +154,10 @@ def teardown(observed: Observed, charts: ObservedCharts) -> Plan:
         next_child = next((child for child in children if type_of(child) == GATEWAY), children[0])
         steps = () if is_terminating(next_child) else (delete(next_child),)
         return _build_deletion_plan(
-            observed, f"waiting for what is being deleted: {next_child['kind']} {key_of(next_child)}", *steps
+            observed, f"waiting for deletions: {next_child['kind']} {key_of(next_child)}", *steps
         )
     if observed.balancer:
-        return _build_deletion_plan(observed, f"load balancer {observed.balancer} is being taken away")
+        return _build_deletion_plan(observed, f"load balancer {observed.balancer} is being deleted")
     if not charts.releases:
         return Plan((LET_GO,))
     next_release = sorted(charts.releases, key=lambda release: (release.name == f"mp-{METALLB}", release))[0]
@@ -169,8 +169,10 @@ def leave(observed: Observed) -> Plan:
     """Return the plan for charts that the operator may not change: it waits, unless the user has abandoned them."""
     if observed.gateway.metadata.annotations.get(labels.ABANDON) == "true":
         return Plan((LET_GO,))
-    message = "the charts of the hub gateway go as soon as the operator may use Helm on the hub again"
-    return _build_deletion_plan(observed, f'{message}; annotate it with {labels.ABANDON}="true" to leave them')
+    message = "the charts of the hub gateway stay until the operator may use Helm on the hub again"
+    return _build_deletion_plan(
+        observed, f'{message}; annotate the InferenceGateway with {labels.ABANDON}="true" to leave them'
+    )
 
 
 def _build_deletion_plan(observed: Observed, message: str, *steps: Step) -> Plan:
