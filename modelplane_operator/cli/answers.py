@@ -6,14 +6,12 @@ They query the operator, which has the fleet in memory. If it does not respond, 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import typer
-import yaml
 from rich.console import Console
 
 from kubeloop.objects import Key
@@ -39,6 +37,7 @@ from modelplane_operator.cli.options import (
     Output,
     Watch,
     hub,
+    load_documents,
     place,
     repeat,
     split_type,
@@ -220,12 +219,7 @@ def _read_documents(file: Path, namespace: str) -> Sequence[dict[str, Any]]:
 
     Raise BadParameter for an invalid file.
     """
-    try:
-        source = sys.stdin.read() if str(file) == "-" else file.read_text()
-        all_documents = cast("list[object]", [*yaml.load_all(source, Loader=yaml.CSafeLoader)])
-    except (OSError, yaml.YAMLError) as error:
-        raise typer.BadParameter(f"{file}: {error}") from None
-    documents = (cast("dict[str, Any]", document) for document in all_documents if isinstance(document, dict))
+    documents = cast("list[dict[str, Any]]", load_documents(file))
     relevant = [document for document in documents if document.get("kind") in READ]
     if not any(document["kind"] == "ModelDeployment" for document in relevant):
         raise typer.BadParameter(f"{file} has no ModelDeployment")

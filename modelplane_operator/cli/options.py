@@ -6,9 +6,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, cast
 
 import typer
+import yaml
 
 from kubeloop.words import legible
 from modelplane_operator.cli.completion import models
@@ -90,3 +91,18 @@ def place(name: str, namespace: str | None, target: HubTarget) -> tuple[str, str
     """Return the namespace and the name. `NAMESPACE/NAME` contains both."""
     first, slash, second = name.partition("/")
     return (first, second) if slash else (namespace or target.namespace, name)
+
+
+def load_documents(file: Path) -> list[dict[str, object]]:
+    """Return the maps in a YAML file, or in standard input for `-`. Raise BadParameter if it cannot be read."""
+    try:
+        source = sys.stdin.read() if str(file) == "-" else file.read_text()
+        items = cast("list[object]", [*yaml.load_all(source, Loader=yaml.CSafeLoader)])
+    except OSError as error:
+        hint = ": fetch it and use -f -, as URLs are not read" if ":/" in str(file) else ""
+        raise typer.BadParameter(f"{file}: {error.strerror}{hint}") from None
+    except UnicodeDecodeError:
+        raise typer.BadParameter(f"{file} is not a text file") from None
+    except yaml.YAMLError as error:
+        raise typer.BadParameter(f"{file}: {error}") from None
+    return [cast("dict[str, object]", item) for item in items if isinstance(item, dict)]

@@ -17,7 +17,7 @@ from kubeloop.types import HUB
 from kubeloop.words import legible
 from modelplane_operator.api import KINDS, Kind
 from modelplane_operator.cli.hub import ask, snapshot
-from modelplane_operator.cli.options import Context, Kubeconfig, hub
+from modelplane_operator.cli.options import Context, Kubeconfig, hub, load_documents
 from modelplane_operator.cli.output import Exit, FailedError
 from modelplane_operator.cli.rendering import Rendered, Renderer, plain
 
@@ -59,14 +59,7 @@ def render(
 
 def read_documents(file: Path, namespace: str) -> list[Any]:
     """Return the objects of a file. Objects of other kinds are left out. Raise BadParameter for one that is invalid."""
-    try:
-        source = sys.stdin.read() if str(file) == "-" else file.read_text()
-        items = cast("list[object]", [*yaml.load_all(source, Loader=yaml.CSafeLoader)])
-    except (OSError, yaml.YAMLError) as error:
-        raise typer.BadParameter(f"{file}: {error}") from None
-    documents = [
-        _parse(file, cast("Manifest", document), namespace) for document in items if isinstance(document, dict)
-    ]
+    documents = [_parse(file, cast("Manifest", document), namespace) for document in load_documents(file)]
     if not (parsed := [document for document in documents if document is not None]):
         raise typer.BadParameter(f"{file} has no object of a kind of Modelplane")
     return parsed

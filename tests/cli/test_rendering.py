@@ -159,6 +159,17 @@ def test_what_only_the_api_server_refuses_is_no_crash() -> None:
     assert "the API server would refuse one of these objects: ModelCache" in str(result.exception)
 
 
+def test_a_file_that_is_no_text_or_not_on_this_machine_says_why(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for file, message in (
+        (str(tmp_path / "binary"), "is not a text file"),
+        (str(tmp_path), "Is a directory"),
+        ("https://example.com/a.yaml", "URLs are not read"),
+    ):
+        code, text = printed("-f", file)
+        assert (code, message in " ".join(text.replace("│", " ").split())) == (2, True), text
+
+
 def test_every_renderer_of_the_operator_is_part_of_it() -> None:
     """A golden case of each kind of object that the operator renders also is rendered here."""
     for folder in {case.parent for case in CASES} - {ROOT / "tests/rendering/golden/gateway_relay"}:

@@ -221,7 +221,7 @@ def serve_keys(listen: tuple[str, int], keyring: Keyring) -> AbstractAsyncContex
         if request.raw_path == _PROBE:
             return web.Response(text="ok\n")
         if not request.raw_path.startswith(api_keys.PREFIX):
-            return _build_error(403, "Not found: no model has this path.", "not_found")
+            return _build_error(403, "No model has this path.", "not_found")
         keys = api_keys.keys_of(request.headers)
         if not keys:
             remedy = "send Authorization: Bearer KEY, or x-api-key: KEY"
@@ -229,7 +229,7 @@ def serve_keys(listen: tuple[str, int], keyring: Keyring) -> AbstractAsyncContex
         try:
             secrets = await keyring.secrets_at(request.raw_path.partition("?")[0])
             if secrets is None:
-                return _build_error(403, "Not found: no model has this path.", "not_found")
+                return _build_error(403, "No model has this path.", "not_found")
             for key in keys:
                 if await keyring.allows(key, secrets):
                     return web.Response()
