@@ -189,7 +189,7 @@ def test_a_strangers_role_of_the_same_name_stops_it_and_stays(aws: AwsWorld) -> 
         aws.now += timedelta(seconds=max(PACE, decision.requeue_after))
 
     message = {one.key: one.message or "" for one in life.records}["role-node"]
-    assert "has no tag of the operator: it is left alone" in message
+    assert "has no tag of the operator, so the operator leaves it alone" in message
     life.terminating = True
     life.until_settled(HOURS)
     assert {*aws.left} == {name}

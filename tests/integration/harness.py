@@ -392,7 +392,7 @@ class Stage:
     session: aiohttp.ClientSession
     gateway: str
     """The hub's hub gateway, as this machine reaches it."""
-    readiness: Readiness = field(default_factory=Readiness)
+    readiness: Readiness = field(default_factory=Readiness, kw_only=True)
     """What services say against what requests meet with, of the test that runs."""
 
     async def prepare(self) -> None:

@@ -235,7 +235,7 @@ async def without_addresses(stage: Stage, _: str) -> AsyncGenerator[None]:
         await stage.hub.wait(
             CLUSTER,
             "worker-1",
-            holds=lambda found: "has no address yet" in said(found) and "MetalLB for one" in said(found),
+            holds=lambda found: "has no address yet" in said(found) and "such as MetalLB" in said(found),
             what="to say what gives it an address",
         )
         yield
@@ -356,14 +356,14 @@ SITUATIONS: Mapping[str, Situation] = {
     "too-many-replicas": Situation(
         asking(replicas=40), ("of 40 replicas placed", "free nodes of that pool, or enlarge it"), runs=True
     ),
-    "large-gang": Situation(gang(9), ("needs 9 nodes of one pool", "a larger pool, or an engine of fewer nodes")),
+    "large-gang": Situation(gang(9), ("needs 9 nodes of one pool", "add a larger pool, or make the engine need fewer nodes")),
     "no-such-label": Situation(
         asking(clusterSelector={"matchLabels": {"region": "eu"}}),
         ("label region is absent, must be eu", "label the cluster, or select without region"),
     ),
     "no-such-cache": Situation(
         asking(modelCacheRef={"name": "nowhere"}),
-        ("ModelCache nowhere not found", "make it, or take modelCacheRef out"),
+        ("ModelCache nowhere not found", "until you create it, or remove modelCacheRef"),
     ),
     "cache-without-storage": Situation(
         starting_from(),
@@ -452,7 +452,7 @@ SITUATIONS: Mapping[str, Situation] = {
     # Endpoints ---
     "no-such-host": Situation(
         leading("https://no-such-host.invalid"),
-        ("Host no-such-host.invalid cannot be resolved", "look at the DNS of the hub"),
+        ("Host no-such-host.invalid cannot be resolved", "check the DNS of the hub"),
         ENDPOINT,
     ),
     "metadata": Situation(
@@ -493,7 +493,7 @@ SITUATIONS: Mapping[str, Situation] = {
     ),
     "cache-no-claim": Situation(
         cached("PersistentVolumeClaim", {"claimName": "weights"}),
-        ("does not exist", "make it on the cluster, with the weights in it"),
+        ("does not exist", "create it on the cluster, with the weights in it"),
         CACHE,
         reason="VolumeNotBound",
     ),
@@ -558,14 +558,14 @@ BREAKS: Mapping[str, tuple[Callable[[Stage, str], AbstractAsyncContextManager[No
         without_addresses,
         Situation(
             lambda space, name: [on_worker_1(space, name)],
-            ("has no address yet", "gives addresses to Services of type LoadBalancer there, MetalLB for one"),
+            ("has no address yet", "gives addresses to Services of type LoadBalancer there, such as MetalLB"),
         ),
     ),
     "cordoned": (
         cordoned,
         Situation(
             lambda space, name: [on_worker_1(space, name)],
-            ("which has no usable node: 0 of ", "cordoned)", "uncordon, mend or add nodes: GPUReady"),
+            ("which has no usable node: 0 of ", "cordoned)", "uncordon, repair or add nodes: GPUReady"),
         ),
     ),
     "old-token": (

@@ -313,4 +313,4 @@ async def test_what_is_not_encrypted_is_said(stage: Stage) -> None:
         assert found is not None
         said = condition(found, "GatewaySecured")
         assert (said["status"], said["reason"]) == ("False", "Open")
-        assert "not the operator's" in said["message"]
+        assert "did not install the Traefik" in said["message"]

@@ -153,10 +153,19 @@ def _plan_in_service(observed: Observed, state: ClusterState) -> Plan:
         (minor_problems if state.has_devices else fatal_problems).append(
             f"no node publishes the devices of pool {', '.join(state.no_devices)}"
         )
-    problems = [*fatal_problems, *minor_problems]
+    # First the failures, for which others wait.
+    failures = describe_missing(chart_status for chart_status in statuses if chart_status.state == "Failed")
+    problems = dict.fromkeys((*failures, *fatal_problems, *minor_problems))
     installed = _build_installed(observed, statuses, [message for message, _ in removals.values()])
+    needed = {chart_status.part.name for chart_status in statuses if chart_status.part.needed}
+    needed |= {
+        name
+        for chart_status in statuses
+        if chart_status.part.needed and not chart_status.runs
+        for name in chart_status.part.after
+    }
     failed = any(
-        chart_status.state == "Failed" and not chart_status.runs and chart_status.part.needed
+        chart_status.state == "Failed" and not chart_status.runs and chart_status.part.name in needed
         for chart_status in statuses
     )
     cause = installed if failed else Installed.INSTALLING.condition(observed.now)

@@ -173,7 +173,7 @@ def test_a_kubeconfig_that_waives_the_proof_is_told_and_nothing_is_taken_for_tha
         hub.says("worker-1", "ClusterReady", f"{wrong} server begins with http://")
         assert hub.reason("ic", "worker-1", "ServerVerified") == "", "nothing was connected"
         hub.secret("worker-1", waived)
-        hub.says("worker-1", "ServerVerified", "NotVerified: The kubeconfig lets anybody on the way")
+        hub.says("worker-1", "ServerVerified", "NotVerified: The connection to the cluster can be intercepted")
         hub.says("worker-1", "ClusterReady", "ClusterRunning")
         hub.secret("worker-1")
         hub.says("worker-1", "ServerVerified", "CertificateVerified")

@@ -317,7 +317,7 @@ async def test_a_chart_that_is_missing_is_said_and_installed_once_it_is_there(pl
         return component(stack, "prometheus")["state"] == "Deployed" and said in message(stack, "Installed")
 
     stack = await platform.until(told, "the others, and still the failure")
-    assert said in message(stack, "Ready")
+    assert (reason(stack, "Ready"), said in message(stack, "Ready")) == ("InstallFailed", True)
 
     pack(platform.folder / "mirror", "node-feature-discovery", "0.18.3")
     platform.ahead = timedelta(minutes=5)
@@ -338,7 +338,7 @@ async def test_a_stack_goes_from_the_front_and_leaves_nothing_of_its_own(platfor
     assert await platform.kube.find(GATEWAY, Key("modelplane-system", "inference-gateway")) is None
     # No controller ends namespaces here: the stack waits, and lets go when they are gone.
     await platform.until(
-        lambda stack: message(stack, "Ready").startswith("Waiting for what is being deleted: "), "the namespaces to go"
+        lambda stack: message(stack, "Ready").startswith("Waiting for deletions: "), "the namespaces to go"
     )
     async with asyncio.timeout(SECONDS):
         while await platform.kube.find(of(ServingStack), SOME) is not None:
