@@ -234,7 +234,7 @@ async def test_an_operator_that_is_there_before_its_hub_waits_and_says_what_for(
         await eventually(lambda: operator.page("/readyz"), lambda page: page[0] == 503, "it to listen")
         assert await operator.page("/healthz") == (200, "ok\n"), "no restart brings the hub back"
         said = await eventually(lambda: asyncio.sleep(0, operator.said("cluster health")), bool, "it to say so")
-        assert said[0]["error"].startswith("GET /readyz: Connection refused: nothing listens there; check at")
+        assert said[0]["error"].startswith("GET /readyz: Connection refused: nothing listens there; check ")
 
         await asyncio.to_thread(undo.enter_context, etcd_running(layout, programs))
         server = start(control_plane.api_server(layout, programs, "--disable-admission-plugins=ServiceAccount"))

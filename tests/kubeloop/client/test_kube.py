@@ -185,7 +185,7 @@ async def test_a_server_that_is_not_there_is_unreachable_and_the_words_do_not_ch
                 await kube.ping()
             said.append(str(caught.value))
 
-    assert said[0].startswith("GET /readyz: Connection refused: nothing listens there; check at")
+    assert said[0].startswith("GET /readyz: Connection refused: nothing listens there; check ")
     assert said[0] == said[1]
 
 
