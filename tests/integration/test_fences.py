@@ -119,7 +119,7 @@ async def test_an_annotation_that_is_not_allowed_is_named_and_reaches_the_pods_o
     name = await home(stage, space)
     (before,) = (await stage.pods(space)).values()
     said = await stage.hub.says("PodTemplateAllowed=False/LeftOut", "ModelDeployment", "model", space)
-    assert f"cluster {name}: annotation {mesh} (allowedAnnotations)" in said["message"]
+    assert f"{name}: annotation {mesh} (allowedAnnotations)" in said["message"]
     assert (before["metadata"]["annotations"].get("note"), mesh in before["metadata"]["annotations"]) == ("x", False)
 
     async def carried() -> bool:
