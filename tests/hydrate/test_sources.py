@@ -83,7 +83,7 @@ def test_a_file_with_another_hash_is_fetched_anew_and_given_up_when_it_stays_so(
 
     assert (once.code, once.files) == (0, FILES)
     assert (always.code, always.files, always.is_marked) == (1, {}, False)
-    assert "config.json has come with another content" in always.word
+    assert "config.json arrived with other content" in always.word
 
 
 def test_a_server_that_is_busy_is_asked_again(tmp_path: Path) -> None:
