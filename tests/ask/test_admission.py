@@ -256,7 +256,10 @@ async def test_a_tenant_asks_about_its_own_models_and_no_others(stage: Stage, te
     assert said.splitlines()[0].startswith("default/asked is not Ready")
     assert "No InferenceClusters found; 0 of 1 replica placed" in said
     code, said = await modelplane(tenant, "why", "default/nobody")
-    assert (code, "there is no ModelDeployment default/nobody: kubectl get" in said) == (ERROR, True)
+    assert (code, "there is no ModelDeployment, ModelService or LLMInference default/nobody: kubectl get" in said) == (
+        ERROR,
+        True,
+    )
     code, said = await modelplane(tenant, "tree", "default/asked")
     assert (code, said.splitlines()[0].startswith("ModelDeployment default/asked ")) == (YES, True), said
     code, said = await modelplane(tenant, "hardware", "-n", "default")

@@ -236,7 +236,8 @@ async def is_left_to_its_cloud(hub: Cluster, name: str) -> bool:
 
 
 def is_held(name: str, manifest: Manifest) -> bool:
-    return f"Waiting for InferenceCluster {name}, which uses this cluster" in condition(manifest, "Ready").get("message", "")
+    message = condition(manifest, "Ready").get("message", "")
+    return f"Waiting for InferenceCluster {name}, which uses this cluster" in message
 
 
 async def no_replicas(hub: Cluster, name: str) -> bool:

@@ -258,7 +258,7 @@ def test_a_strangers_cluster_of_the_same_name_stops_it_and_stays(google: GoogleW
         google.now += timedelta(seconds=max(PACE, decision.requeue_after))
 
     message = {one.key: one.message or "" for one in life.records}["cluster"]
-    assert "has no tag of the operator: it is left alone" in message
+    assert "has no tag of the operator, so the operator leaves it alone" in message
     assert google.server.state.clusters
 
 

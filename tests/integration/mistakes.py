@@ -103,7 +103,7 @@ MORE: Mapping[str, Situation] = {
     "conflict": Situation(conflicting, ("label site is worker-2 for the deployment and worker-1 for its ModelCache",)),
     "too-many-copies": Situation(
         lambda space, name: [deployment(space, name, engines=[engine(), engine(name="c", copies=40)])],
-        ("engine c needs 40 nodes of one pool, h100 has 2 in all", "add a larger pool, or make the engine need fewer nodes"),
+        ("engine c needs 40 nodes of one pool, h100 has 2 in all", "make the engine need fewer nodes"),
     ),
     "not-boolean": Situation(
         asking('device.attributes["gpu.nvidia.com"].architecture'),

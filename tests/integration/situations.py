@@ -356,7 +356,7 @@ SITUATIONS: Mapping[str, Situation] = {
     "too-many-replicas": Situation(
         asking(replicas=40), ("of 40 replicas placed", "free nodes of that pool, or enlarge it"), runs=True
     ),
-    "large-gang": Situation(gang(9), ("needs 9 nodes of one pool", "add a larger pool, or make the engine need fewer nodes")),
+    "large-gang": Situation(gang(9), ("needs 9 nodes of one pool", "make the engine need fewer nodes")),
     "no-such-label": Situation(
         asking(clusterSelector={"matchLabels": {"region": "eu"}}),
         ("label region is absent, must be eu", "label the cluster, or select without region"),

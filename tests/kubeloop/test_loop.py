@@ -403,7 +403,10 @@ async def test_an_object_of_somebody_else_is_left_alone(world: World) -> None:
 
     assert await world.step() == Failed(terminal=True)
     told = world.synced(await world.live())
-    assert told[2].endswith(f"ConfigMap {world.namespace}/near exists and is nobody's that we know; it is left alone")
+    assert told[2].endswith(
+        f"ConfigMap {world.namespace}/near exists and has no owner, so the operator leaves it alone: "
+        "delete or rename it"
+    )
     assert await world.kube.get(CONFIG_MAP, key_of(made)) == made
 
 
