@@ -350,7 +350,7 @@ def group(refusal: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
         case ClusterTerminating():
             return f"{count} being deleted"
         case LabelDiffers(key):
-            return f"{count} without the label{'s' if count > 1 else f' {key}'} that is selected"
+            return f"{count} without {'the selected labels' if count > 1 else f'the selected label {key}'}"
         case Spare():
             return f"{count} with room"
         case _:

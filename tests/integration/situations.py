@@ -374,7 +374,7 @@ SITUATIONS: Mapping[str, Situation] = {
         starting_from(region="eu"),
         (
             "label region is absent, must be eu by clusterSelector of ModelCache cache-elsewhere-weights",
-            "let ModelCache cache-elsewhere-weights select without region",
+            "in ModelCache cache-elsewhere-weights select without region",
         ),
         reason="NoMatchingClusters",
     ),
