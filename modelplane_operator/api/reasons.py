@@ -81,14 +81,13 @@ def _limit(message: str, condition_type: str) -> str:
         count -= 1
     first = clauses[:count]
     if count == 1:  # figures alone are no cause, so a part of the next clause follows them
-        start = message.partition("; its log says more")[0][: LONGEST - len(more) - 6]
+        room = LONGEST - len(more) - 6
+        start = message.partition("; its log says more")[0][:room]
         end = start.rfind(". ")
-        first = [
-            start[:end]
-            if end > 0
-            else f"{start[: start.rfind(' ')]} ..."
-            if len(start) == LONGEST - len(more) - 6
-            else start
-        ]
+        if end > 0:
+            start = start[:end]
+        elif len(start) == room:
+            start = f"{start[: start.rfind(' ')]} ..."
+        first = [start]
     command = next((clause for clause in clauses[count:] if "kubectl " in clause), "")
     return "; ".join(filter(None, (*first, command, more)))

@@ -55,7 +55,7 @@ async def connect_to_cluster(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
         secret = await hub.find(SECRET, key)
     except Forbidden:
         raise OutOfReachError(
-            f"you may not read Secret {key}with the kubeconfig of cluster {cluster}: ask the platform team"
+            f"you may not read Secret {key} with the kubeconfig of cluster {cluster}: ask the platform team"
         ) from None
     access = SecretKubeconfig(key, existing.secret_ref.key, lambda _: secret, plain_http=True).read()
     async with connect(access) as kube:

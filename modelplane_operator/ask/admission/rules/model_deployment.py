@@ -22,7 +22,7 @@ MOVES = 3  # the warning counts the others
 
 
 def check(observed: Observed, old: ModelDeployment | None) -> Verdict:
-    """Return the verdict by the decision that the controller would take now; `seen.deployment` is the new object."""
+    """Return the verdict by the decision that the controller would take for `observed.deployment`, the new object."""
     new = observed.deployment
     rejections = (*_check_selectors(new, old), *(misheard(engine) for engine in _find_edited_engines(new, old)))
     if any(rejections):
