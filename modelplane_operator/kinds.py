@@ -31,6 +31,7 @@ from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.models.llm_inference import controller as llm_inference
 from modelplane_operator.models.llm_inference.tenant_clusters import TenantClusters
 from modelplane_operator.models.replica import controller as model_replica
+from modelplane_operator.models.replica.render import operator_settings
 from modelplane_operator.routing.endpoint import controller as model_endpoint
 from modelplane_operator.routing.endpoint import outside
 from modelplane_operator.routing.endpoint.hub_networks import HubRanges
@@ -93,7 +94,13 @@ def kinds(world: World, cloud_lag: timedelta = LAG) -> Controllers:
             background=(on_clouds.tokens.run,),
         ),
         *(() if settings.hub_gateway == "apart" else hub_gateway(world)),
-        model_deployment.controller(view, drain_grace, referenced, world.scheduled),
+        model_deployment.controller(
+            view,
+            drain_grace,
+            referenced,
+            world.scheduled,
+            operator=operator_settings(settings.images, settings.lifecycle),
+        ),
         model_replica.controller(
             referenced, gateways, settings.lifecycle, settings.images, cluster_gateways.describe_failure
         ),

@@ -42,6 +42,9 @@ ALSO_REGISTERED = f"{PREFIX}also-registered"  # annotation: uids of InferenceClu
 DRAINING_SINCE = f"{PREFIX}draining-since"  # annotation: when a replica was taken out of rotation, to change or to go
 ABANDON = f"{PREFIX}abandon"  # annotation: "true" lets go of a cluster that is being deleted and does not answer
 RETRY = f"{PREFIX}retry"  # annotation: another value has the operator try again an object that it left alone
+ROLL = (
+    f"{PREFIX}roll"  # annotation of a deployment: which outdated pods to change; "security", "always", or a rendering
+)
 PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, a cluster's deletion too
 HELD_NODES = f"{PREFIX}held-nodes"  # annotation: JSON, nodes by pool that pods of an earlier shape may still use
 SKIP_PREFLIGHT = (

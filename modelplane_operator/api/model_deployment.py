@@ -341,6 +341,21 @@ class PodTemplateAllowed(ConditionType):
     )
 
 
+class UpToDate(ConditionType):
+    """State of the pods' rendering: True if the operator that runs would render them as they are. Absent while that was
+    never otherwise."""
+
+    AS_RENDERED = "AsRendered", "True", "The operator would render all pods as they are."
+    OUTDATED = (
+        "Outdated",
+        "False",
+        "An older operator, or one with other settings, rendered some pods; they stay until the deployment changes or "
+        "is rolled. The message says what would change.",
+        STEP,
+    )
+    ROLLING = "Rolling", "False", "The outdated pods are changed in turn.", STEP
+
+
 class ModelDeployment(Resource[ModelDeploymentSpec, ModelDeploymentStatus]):
     """Engines that run as replicas over the fleet, on the hardware that they request."""
 
@@ -361,6 +376,7 @@ class ModelDeployment(Resource[ModelDeploymentSpec, ModelDeploymentStatus]):
             Progressing,
             ModelCacheResolved,
             PodTemplateAllowed,
+            UpToDate,
             Synced,
             Ready,
         ),

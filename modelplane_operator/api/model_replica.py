@@ -79,6 +79,23 @@ class PlacedEngine(Engine):
     """One member with role Standalone, or a Leader and a Worker."""
 
 
+class OperatorSettings(Model):
+    """The version of the operator and those of its settings that pods depend on."""
+
+    version: Annotated[str, Field(max_length=64)] = ""
+    """Version of the operator."""
+    picker_image: Annotated[str, Field(max_length=512)]
+    """Image of the endpoint picker."""
+    sidecar_image: Annotated[str, Field(max_length=512)]
+    """Image of the sidecar in front of decode engines."""
+    startup_seconds: Annotated[int, Field(ge=0, le=2147483647)]
+    """Seconds that an engine has to start."""
+    drain_seconds: Annotated[int, Field(ge=0, le=2147483647)]
+    """Seconds that an engine has to finish its responses."""
+    grace_seconds: Annotated[int, Field(ge=0, le=2147483647)]
+    """Seconds from a pod's deletion until its engine is killed."""
+
+
 STAYS = Rule(
     "self == oldSelf",
     "A replica stays on its cluster, which has all that was made for it: delete the replica, and its deployment makes "
@@ -98,8 +115,11 @@ class ModelReplicaSpec(Spec):
     serving: Serving | None = None
     """How the engines share the work. Without it, Unified."""
     pod_revision: Annotated[int, Field(ge=0, le=2147483647)] = 0
-    """Revision of what the operator adds to the pods, such as security context and volumes. A newer operator raises it
-    replica by replica, like any other change."""
+    """Revision of what the operator adds to the pods, such as security context and volumes. The replica keeps it until
+    its deployment changes or is rolled."""
+    operator: OperatorSettings | None = None
+    """Operator that rendered the pods. The replica keeps these settings until its deployment changes or is rolled.
+    Without it, the pods follow the settings of the operator that runs."""
     engines: Annotated[
         tuple[PlacedEngine, ...],
         Field(min_length=1, max_length=8),
@@ -123,6 +143,19 @@ class HeldNodes(Model):
     """Number of the pool's nodes that have pods of the replica."""
 
 
+class OutdatedPods(Model):
+    """Changes that the operator that runs would make in the pods of a replica."""
+
+    version: Annotated[str, Field(max_length=64)] = ""
+    """Version of the operator that rendered the pods; empty if it was not recorded."""
+    rendering: Annotated[str, Field(max_length=64)]
+    """Name of the current rendering. The annotation `modelplane.ai/roll` of a deployment with this value rolls it."""
+    security: bool = False
+    """True if the pods lack a security fix."""
+    changes: Annotated[tuple[Annotated[str, Field(max_length=256)], ...], Field(max_length=16), ATOMIC] = ()
+    """Fields of the pods that would change, with the old and the new value."""
+
+
 class ModelReplicaStatus(SummarizedStatus):
     """Observed state of the replica on its cluster."""
 
@@ -136,6 +169,8 @@ class ModelReplicaStatus(SummarizedStatus):
     held_nodes: Annotated[tuple[HeldNodes, ...], list_map("pool")] = ()
     """Pools where the replica still uses more nodes than its spec requests, as old pods are ending. Nothing else is
     placed on those nodes."""
+    outdated: OutdatedPods | None = None
+    """Changes that the operator that runs would make in the pods; absent while it would render them as they are."""
     unschedulable_since: datetime | None = None
     """Time since which a pod that claims devices has found no node. If its pool has lost nodes and the replica does not
     serve, it moves after five minutes, if another cluster has room."""

@@ -110,6 +110,11 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     deployments.ModelCacheResolved.NOT_FOUND: Remedy(
         "Create the ModelCache, or correct modelCacheRef.", "model-cache.md"
     ),
+    deployments.UpToDate.OUTDATED: Remedy(
+        "Run `modelplane roll NAME` when a restart of the engines suits you; until then they run as they are.",
+        "day-2.md#rolling-models",
+    ),
+    deployments.UpToDate.ROLLING: Remedy(_WAIT),
     deployments.PodTemplateAllowed.LEFT_OUT: Remedy(
         "Remove it from the template, or have the cluster allow it in spec.isolation.pods.",
         "clusters.md#keeping-tenants-apart",

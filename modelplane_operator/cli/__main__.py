@@ -31,6 +31,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "register": ("joining", "register"),
     "check": ("joining", "check"),
     "drain": ("draining", "drain"),
+    "roll": ("rolling", "roll"),
     "bundle": ("bundle", "bundle"),
 }
 """Module in this package, and function in it, of each command. Only the module of the called command is loaded."""

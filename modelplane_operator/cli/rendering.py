@@ -64,6 +64,8 @@ from modelplane_operator.models.replica.render import (
     ROUTE_FILTERS,
     CannotRender,
     Context,
+    Lifecycle,
+    operator_settings,
     render_model_replica,
 )
 from modelplane_operator.routing.endpoint.backend_url import InvalidUrl, parse_url
@@ -180,13 +182,14 @@ class Renderer:
         reference = deployment.replica.model_cache_ref
         key = Key(deployment.key.namespace, reference.name) if reference else None
         cache = next((item for item in caches if item.key == key), None)
+        operator = operator_settings(TESTED, Lifecycle())
         replicas: list[ModelReplica] = []
         endpoints: list[ModelEndpoint] = []
         for placement in placements:
             cluster = self._cluster(placement.cluster)
             gateway = cluster.status.gateway if cluster and cluster.status else None
             address, server_name = (gateway.address, gateway.server_name) if gateway else (None, None)
-            replicas.append(_stored(ModelReplica, render_replica(deployment, placement, cluster, cache)))
+            replicas.append(_stored(ModelReplica, render_replica(deployment, placement, cluster, cache, operator)))
             endpoint = render_endpoint(deployment, placement, address or GATEWAY, server_name or "")
             endpoints.append(_stored(ModelEndpoint, endpoint))
         children = (*replicas, *endpoints)

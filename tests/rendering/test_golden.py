@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.rendering.cases import CASES, render
+from modelplane_operator.models.replica.render import REVISION
+from tests.rendering.cases import CASES, GOLDEN, render
 from tests.support.golden import Golden
 
 
@@ -33,3 +34,40 @@ def test_golden(case: Path, golden: Golden) -> None:
     found = yaml.dump_all(render(case), Dumper=_Readable, sort_keys=False, width=120)
 
     golden.holds(case.with_name(case.name.replace(".in.", ".out.")), found)
+
+
+RELEASED = {
+    "cache-gives-the-model-argument": "one engine from a cache",
+    "gang-over-two-nodes": "a gang",
+    "picker-of-four-copies": "copies behind an endpoint picker",
+    "prefill-alone-and-decode-as-a-gang": "a sidecar, and an endpoint picker that knows roles",
+}
+"""Cases whose pods are stored for each released revision, by what they show."""
+
+
+@pytest.mark.parametrize("revision", range(REVISION + 1))
+@pytest.mark.parametrize("name", RELEASED)
+def test_the_pods_of_a_released_revision_stay_as_they_were_released(
+    name: str, revision: int, golden: Golden, tmp_path: Path
+) -> None:
+    """Rewrite these files for a new revision only: a change in an older one restarts every engine that has it."""
+    first, *others = yaml.safe_load_all((GOLDEN / "model_replica" / f"{name}.in.yaml").read_text())
+    first["spec"]["podRevision"] = revision
+    folder = tmp_path / "model_replica"
+    folder.mkdir()
+    (folder / f"{name}.in.yaml").write_text(yaml.safe_dump_all([first, *others]))
+
+    pods = [
+        {
+            "name": manifest["metadata"]["name"],
+            **{key: manifest["spec"][key] for key in TEMPLATES & manifest["spec"].keys()},
+        }
+        for manifest in render(folder / f"{name}.in.yaml")
+        if manifest["kind"] in {"Deployment", "LeaderWorkerSet"}
+    ]
+
+    text = yaml.dump_all(pods, Dumper=_Readable, sort_keys=False, width=120)
+    golden.holds(GOLDEN / "revisions" / str(revision) / f"{name}.out.yaml", text)
+
+
+TEMPLATES = {"template", "leaderWorkerTemplate"}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from kubeloop.condition_types import Condition, Synced
 from kubeloop.words import list_names, sentence
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelReplica, ModelService, labels
-from modelplane_operator.api.model_deployment import PodTemplateAllowed
+from modelplane_operator.api.model_deployment import PodTemplateAllowed, UpToDate
 from modelplane_operator.api.remedies import remedy as remedy_of
 from modelplane_operator.ask.answers.clusters import every_cluster
 from modelplane_operator.ask.answers.documents import Explanation, Miss, ReplicaState, Route
@@ -41,7 +41,7 @@ def explain(
     )
     state = ready(deployment.conditions)
     suggestions = fixes(request, decision, fleet, snapshot)
-    specials = [*_describe_specials(deployment)]
+    specials = [*_describe_specials(deployment, owned)]
     return Explanation(
         namespace=deployment.key.namespace,
         name=deployment.key.name,
@@ -88,7 +88,7 @@ def describe_pause(item: ModelDeployment | ModelService | LLMInference) -> tuple
     )
 
 
-def _describe_specials(deployment: ModelDeployment) -> Iterator[tuple[str, str]]:
+def _describe_specials(deployment: ModelDeployment, owned: Sequence[ModelReplica]) -> Iterator[tuple[str, str]]:
     """Yield what is particular about a deployment whether it is Ready or not, each with what changes it."""
     yield describe_pause(deployment)
     (namespace, name), replicas = deployment.key, deployment.spec.replicas
@@ -98,6 +98,14 @@ def _describe_specials(deployment: ModelDeployment) -> Iterator[tuple[str, str]]
     for item in deployment.conditions:
         if item.type == PodTemplateAllowed.__name__ and item.status == "False":
             yield item.message or "", remedy_of("ModelDeployment", item)
+        if item.reason == UpToDate.OUTDATED.reason:
+            _, _, roll = (item.message or "").rpartition(". ")
+            pods = [replica.status.outdated for replica in owned if replica.status and replica.status.outdated]
+            changes = dict.fromkeys(change for outdated in pods for change in outdated.changes)
+            yield (
+                f"an older operator, or one with other settings, rendered its pods. Changes: {'; '.join(changes)}",
+                roll,
+            )
 
 
 def _advise(

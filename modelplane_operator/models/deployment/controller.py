@@ -32,6 +32,7 @@ from modelplane_operator.api import (
     names,
 )
 from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled
+from modelplane_operator.api.model_replica import OperatorSettings
 from modelplane_operator.lookups import backends, cluster_of_replica
 from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.models.deployment.gauges import GAUGES
@@ -85,13 +86,18 @@ INDEXES: Indexes = {
 
 
 def controller(
-    fleet: FleetView, grace: timedelta, referenced: ReferencedObjects, scheduled: Scheduled = ignore_count
+    fleet: FleetView,
+    grace: timedelta,
+    referenced: ReferencedObjects,
+    scheduled: Scheduled = ignore_count,
+    *,
+    operator: OperatorSettings | None = None,
 ) -> Controller[ModelDeployment, Observed]:
     """Return the controller for ModelDeployments.
 
     `grace` is the time between a replica's leaving rotation and its change or removal. `referenced` reads the Secrets
     and ConfigMaps that templates name. `scheduled` receives the reason of ReplicasScheduled and the seconds that the
-    plan took.
+    plan took. `operator` are the settings that replicas record.
     """
 
     def decide(observed: Observed) -> Plan:
@@ -125,6 +131,7 @@ def controller(
             reached=reached,
             grace=grace,
             now=clients.now(),
+            operator=operator,
             missing=await _find_missing(deployment, replicas, referenced),
         )
 

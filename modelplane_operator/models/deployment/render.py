@@ -14,7 +14,7 @@ from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
-from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.model_replica import ModelReplica, OperatorSettings
 from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.shared import ModelCacheRef
 from modelplane_operator.models.cache.cache_sources import claim_of, remote_source
@@ -39,9 +39,16 @@ def replica_key(deployment: ModelDeployment, placement: Placement) -> Key:
 
 
 def render_replica(
-    deployment: ModelDeployment, placement: Placement, cluster: InferenceCluster | None, cache: ModelCache | None = None
+    deployment: ModelDeployment,
+    placement: Placement,
+    cluster: InferenceCluster | None,
+    cache: ModelCache | None = None,
+    operator: OperatorSettings | None = None,
 ) -> Manifest:
-    """Render the ModelReplica of a placement, from the current template and what its cluster allows."""
+    """Render the ModelReplica of a placement, from the current template and what its cluster allows.
+
+    `operator` are the settings that the replica records; None records none.
+    """
     template = deployment.replica
     engines = {engine.name: engine for engine in template.engines}
     return {
@@ -53,6 +60,7 @@ def render_replica(
             **_render_cache_ref(template.model_cache_ref, placement, cache),
             **_render_serving(template.serving, cluster),
             "podRevision": REVISION,
+            **({"operator": operator.to_manifest()} if operator else {}),
             "engines": [
                 _render_engine(engines[placed_engine.name], placed_engine, cluster)
                 for placed_engine in placement.engines

@@ -292,18 +292,6 @@ def test_that_nothing_is_left_out_any_more_is_told_and_otherwise_there_is_no_wor
     assert told(plan(seen(said, allowing)))["PodTemplateAllowed"] == ("True", "Allowed", "")
 
 
-def test_after_an_upgrade_of_the_operator_its_part_of_the_pods_changes_replica_by_replica() -> None:
-    subject, three = deployment(replicas=2), cluster("a", nodes=3)
-    before = [change(one, "spec.podRevision", 0) for one in placed(subject, three)]
-
-    decided = plan(seen(subject, three, replicas=before))
-
-    assert [type(step) for step in decided.steps] == [Create, Apply, Apply]
-    assert told(decided)["Progressing"][2] == (
-        "2 replicas to be moved, changed or removed; 2 replicas to wait until more than 2 serve, 2 so far"
-    )
-
-
 # What engines request by default --------------------------------------------------------------------------------------
 
 

@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from kubeloop.conditions import condition
-from kubeloop.objects import Key, Manifest, annotations_of, is_terminating, key_of
+from kubeloop.objects import Key, Manifest, annotations_of, is_terminating, key_of, section
+from kubeloop.resource import parse_stored
 from modelplane_operator.api import labels
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
-from modelplane_operator.api.model_replica import ModelReady
+from modelplane_operator.api.model_replica import ModelReady, OperatorSettings, OutdatedPods
 from modelplane_operator.models.deployment.plan.moves import LiveReplica
 from modelplane_operator.scheduling.requirement import NoCache
 from modelplane_operator.scheduling.survey import FleetSnapshot
@@ -45,6 +46,8 @@ class Observed:
     grace: timedelta
     """Time between a replica's leaving rotation and its change or removal."""
     now: datetime
+    operator: OperatorSettings | None = None
+    """Settings of the operator, which new replicas record."""
     missing: str = ""
     """Secrets and ConfigMaps that the template names and that do not exist, as a message; those that the running
     replicas have already do not count.
@@ -102,6 +105,19 @@ class Observed:
         if not self.answers(replica) or key in self.reached or not self.routed:
             return None
         return datetime.fromisoformat(condition(replica, ModelReady.__name__).last_transition_time) + FOLLOWING
+
+    @cached_property
+    def outdated(self) -> Mapping[Key, OutdatedPods]:
+        """Return what the current operator would change in the pods of each live replica that it did not render."""
+        stored = {key: section(replica, "status").get("outdated") for key, replica in self.live.items()}
+        return {key: parse_stored(OutdatedPods, text) for key, text in stored.items() if text}
+
+    def rolls(self, key: Key) -> bool:
+        """True if the deployment's annotation asks to change the outdated pods of this replica."""
+        asks_for = self.deployment.metadata.annotations.get(labels.ROLL)
+        if not asks_for or (outdated := self.outdated.get(key)) is None:
+            return False
+        return asks_for in {"always", outdated.rendering} or (asks_for == "security" and outdated.security)
 
     def answers(self, replica: Manifest) -> bool:
         """True if the model of the replica is ready, in the generation that the replica has now."""

@@ -109,7 +109,7 @@ def _render_replicas(observed: Observed, decision: Decision) -> Mapping[Key, Man
     deployment, cache = observed.deployment, observed.cache if isinstance(observed.cache, ModelCache) else None
     return {
         replica_key(deployment, placement): render_replica(
-            deployment, placement, observed.clusters.get(placement.cluster), cache
+            deployment, placement, observed.clusters.get(placement.cluster), cache, observed.operator
         )
         for placement in (decision.new if observed.frozen else decision.placements)
     }
@@ -125,14 +125,19 @@ def _find_changed(observed: Observed, decision: Decision, desired: Mapping[Key, 
         key
         for key in sorted(desired)
         if key in observed.live
-        and _normalize(ModelReplica.parse(observed.live[key]).spec) != _normalize(ModelReplica.parse(desired[key]).spec)
+        and (
+            observed.rolls(key)
+            or _normalize(ModelReplica.parse(observed.live[key]).spec)
+            != _normalize(ModelReplica.parse(desired[key]).spec)
+        )
     )
 
 
 def _normalize(spec: ModelReplicaSpec) -> tuple[ModelReplicaSpec, Mapping[str, object]]:
     """Return a spec in a form that compares equal whatever the order of its engines' members and device requests.
 
-    Default requests and the size of the cache are left out: a change of those does not restart an engine.
+    Default requests, the size of the cache, and the operator's revision and settings are left out: a change of those
+    alone does not restart an engine.
     """
     engines = {
         engine.name: (
@@ -148,4 +153,5 @@ def _normalize(spec: ModelReplicaSpec) -> tuple[ModelReplicaSpec, Mapping[str, o
         for engine in spec.engines
     }
     cache = spec.model_cache_ref and spec.model_cache_ref.model_copy(update={"size_gib": None})
-    return spec.model_copy(update={"engines": (), "model_cache_ref": cache}), engines
+    without = {"engines": (), "model_cache_ref": cache, "pod_revision": 0, "operator": None}
+    return spec.model_copy(update=without), engines

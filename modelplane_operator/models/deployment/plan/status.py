@@ -23,6 +23,7 @@ from modelplane_operator.api.model_deployment import (
     ReplicaCount,
     ReplicasReady,
     ReplicasScheduled,
+    UpToDate,
 )
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica
 from modelplane_operator.api.reasons import is_warning, not_ready
@@ -87,7 +88,13 @@ def status(observed: Observed, rollout_plan: RolloutPlan) -> ModelDeploymentStat
             else "",
         )
     return ModelDeploymentStatus(
-        conditions=(*needed, progressing, *_report_allowed(observed, rollout_plan.target), ready_condition),
+        conditions=(
+            *needed,
+            progressing,
+            *_report_allowed(observed, rollout_plan.target),
+            *_report_outdated(observed),
+            ready_condition,
+        ),
         replicas=ReplicaCount(
             total=observed.replica_count if observed.frozen else len(observed.live), ready=len(ready)
         ),
@@ -210,6 +217,26 @@ def _report_allowed(observed: Observed, decision: Decision) -> Sequence[Conditio
         " the platform team adds it to the field in brackets, below spec.isolation.pods of the InferenceCluster"
     )
     return [PodTemplateAllowed.LEFT_OUT.condition(observed.now, message=message)]
+
+
+def _report_outdated(observed: Observed) -> Sequence[Condition]:
+    """Return the UpToDate condition. Without outdated pods, it is reported only if an earlier status has it."""
+    if not observed.outdated:
+        reported_before = any(item.type == UpToDate.__name__ for item in observed.deployment.conditions)
+        return [UpToDate.AS_RENDERED.condition(observed.now)] if reported_before else []
+    (namespace, name), (first, *_) = observed.deployment.key, observed.outdated.values()
+    by = f"operator {first.version}" if first.version else "an older operator"
+    count = count_of(len(observed.outdated), "replica")
+    changes = [
+        *first.changes[:MAX_ITEMS],
+        *([f"and {more} more"] if (more := len(first.changes) - MAX_ITEMS) > 0 else []),
+    ]
+    fix = "; this includes a security fix" if any(item.security for item in observed.outdated.values()) else ""
+    what = f"pods of {count} would change, as {by} rendered them: {'; '.join(changes)}{fix}"
+    if any(map(observed.rolls, observed.outdated)):
+        return [UpToDate.ROLLING.condition(observed.now, message=what)]
+    message = f"{what}. Change them in turn: modelplane roll {name} -n {namespace}"
+    return [UpToDate.OUTDATED.condition(observed.now, message=message)]
 
 
 def _report_cache(observed: Observed) -> Sequence[Condition]:

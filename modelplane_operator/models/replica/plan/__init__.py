@@ -12,6 +12,7 @@ from modelplane_operator.api.model_replica import ModelAccepted
 from modelplane_operator.models.replica.plan.engines import engines
 from modelplane_operator.models.replica.plan.observed import REQUEUE_SOON, WORKLOADS, ClusterState, Observed
 from modelplane_operator.models.replica.plan.out_of_reach import plan_unreachable, plan_waiting
+from modelplane_operator.models.replica.plan.outdated import find_outdated
 from modelplane_operator.models.replica.plan.referenced import complete_context, describe_missing, keeps
 from modelplane_operator.models.replica.plan.status import Problem, compute_status
 from modelplane_operator.models.replica.plan.teardown import teardown
@@ -38,7 +39,8 @@ def plan(observed: Observed) -> Plan:
         return plan_unreachable(observed, observed.cluster.error)
     if not observed.cluster.connected:
         return Plan(requeue_after=REQUEUE_SOON)
-    rendered = render_model_replica(observed.replica, complete_context(observed), lifecycle=observed.lifecycle)
+    context = complete_context(observed)
+    rendered = render_model_replica(observed.replica, context, lifecycle=observed.lifecycle)
     if isinstance(rendered, CannotRender):
         reason = ModelAccepted.NOT_SERVED if rendered.cause in NOT_SERVED else ModelAccepted.INVALID_ENGINE
         return Plan(status=compute_status(observed, engines(observed, ()), Problem(reason, rendered.message)))
@@ -59,4 +61,7 @@ def plan(observed: Observed) -> Plan:
         reason = ModelAccepted.MODEL_CACHE_FAILED if awaited.reason else ModelAccepted.MODEL_CACHE_HYDRATING
         problem = Problem(reason, awaited.message, awaited.reason)
     problem = Problem(ModelAccepted.SOURCE_NOT_FOUND, missing_sources) if missing_sources else problem
-    return Plan(tuple(steps), compute_status(observed, states, problem), requeue_after=requeue_after)
+    reported = compute_status(observed, states, problem).model_copy(
+        update={"outdated": find_outdated(observed, context, rendered)}
+    )
+    return Plan(tuple(steps), reported, requeue_after=requeue_after)

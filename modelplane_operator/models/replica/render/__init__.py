@@ -28,10 +28,16 @@ from modelplane_operator.models.replica.render.endpoint_picker import picker_pod
 from modelplane_operator.models.replica.render.fences import render_fences
 from modelplane_operator.models.replica.render.gang import render_gang
 from modelplane_operator.models.replica.render.monitors import render_monitors
+from modelplane_operator.models.replica.render.operator_settings import (
+    choose_images,
+    choose_lifecycle,
+    name_rendering,
+    operator_settings,
+)
 from modelplane_operator.models.replica.render.part import Part, engines_without_kv_transfer, misheard, part_of, unheard
 from modelplane_operator.models.replica.render.pods import DEFAULT_LIFECYCLE, Lifecycle
 from modelplane_operator.models.replica.render.problem import NOT_SERVED, CannotRender, Cause
-from modelplane_operator.models.replica.render.revision import REVISION
+from modelplane_operator.models.replica.render.revision import REVISION, SECURITY_REVISION
 from modelplane_operator.models.replica.render.routing import (
     render_path_filter,
     render_route,
@@ -47,6 +53,7 @@ __all__ = [
     "POD_MONITORS",
     "REVISION",
     "ROUTE_FILTERS",
+    "SECURITY_REVISION",
     "CannotRender",
     "Cause",
     "Context",
@@ -54,6 +61,8 @@ __all__ = [
     "Lifecycle",
     "engines_without_kv_transfer",
     "misheard",
+    "name_rendering",
+    "operator_settings",
     "picker_pods",
     "render_model_replica",
     "replica_prefix",
@@ -89,7 +98,7 @@ class Context:
     isolation: Isolation = field(default_factory=Isolation)
     """Isolation settings of the InferenceCluster."""
     images: Images = TESTED
-    """Images of the endpoint picker and of the sidecar."""
+    """Images of the endpoint picker and of the sidecar, for replicas that have recorded none."""
     picker_answers: bool = True
     """True if a pod of the replica's endpoint picker is ready."""
 
@@ -116,13 +125,16 @@ def _count_endpoints(engine: PlacedEngine) -> int:
 def render_model_replica(
     replica: ModelReplica, context: Context, *, lifecycle: Lifecycle = DEFAULT_LIFECYCLE
 ) -> tuple[Manifest, ...] | CannotRender:
-    """Return the objects of a replica in the order in which to apply them, or why they cannot be rendered."""
+    """Return the objects of a replica in the order in which to apply them, or why they cannot be rendered.
+
+    `lifecycle` are the times of its engines, if the replica has recorded none.
+    """
     if problem := _find_problem(replica, context):
         return problem
-    lifecycle = lifecycle.at(replica.spec.pod_revision)
+    lifecycle, images = choose_lifecycle(replica, lifecycle), choose_images(replica, context.images)
     parts: list[tuple[PlacedEngine, Part]] = []
     for engine in replica.spec.engines:
-        part = part_of(replica, engine, context.images)
+        part = part_of(replica, engine, images)
         if isinstance(part, CannotRender):
             return part
         parts.append((engine, part))
@@ -189,7 +201,11 @@ def _render_front(replica: ModelReplica, context: Context) -> Sequence[Manifest]
         serving = allow_serving(replica.spec.serving, context.isolation.pods or PodIsolation())
         replica = replica.model_copy(update={"spec": replica.spec.model_copy(update={"serving": serving})})
     return [
-        *((*render_picker(replica, context.images), render_picker_policy(replica)) if has_picker else ()),
+        *(
+            (*render_picker(replica, choose_images(replica, context.images)), render_picker_policy(replica))
+            if has_picker
+            else ()
+        ),
         render_service(replica),
         *([render_path_filter(replica)] if filtered else []),
         render_route(

@@ -7,8 +7,9 @@ from typing import Final
 REVISION: Final = 4
 """Revision of the operator's own settings in a pod.
 
-A change of those raises it, and must keep the settings of older revisions until their replicas change for another
-reason: an upgrade of the operator must not restart every engine of the fleet at once.
+A change of those raises it, and keeps what older revisions had: an upgrade of the operator changes no pod. A replica
+gets the new revision when its deployment changes, or when its owner rolls it. tests/golden/revisions holds the pods of
+each revision.
 
   1: capabilities are dropped, and /dev/shm has a size.
   2: copies are spread over nodes and zones; vLLM and SGLang keep idle connections for longer than their clients;
@@ -19,3 +20,5 @@ reason: an upgrade of the operator must not restart every engine of the fleet at
   4: no runtime adds devices by an environment variable of an image, weights are mounted read-only, and an engine with
      `--model-path` gets no `--model` of its ModelCache.
 """
+SECURITY_REVISION: Final = 4
+"""Newest revision that mends a weakness: deployments may ask to be rolled for those alone."""

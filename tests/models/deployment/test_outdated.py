@@ -1,0 +1,93 @@
+"""Replicas that an older operator rendered: they stay as they are, until their deployment changes or is rolled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kubeloop.objects import Manifest
+from kubeloop.plan import Apply, Create, Replace
+from modelplane_operator.api import ModelDeployment, labels
+from modelplane_operator.images import TESTED
+from modelplane_operator.models.deployment.plan import plan
+from modelplane_operator.models.replica.render import REVISION, Lifecycle, operator_settings
+from tests.support.builders import cluster, deployment, engine
+from tests.support.manifests import change
+from tests.support.observed import placed, seen
+from tests.support.plans import told
+
+pytestmark = pytest.mark.usefixtures("well_worded")
+
+
+def as_reported(replica: Manifest, *, security: bool = False) -> Manifest:
+    """Return a replica of an older revision, with what its controller reports of its pods."""
+    changes = ["default: image changes from a to b"]
+    outdated = {"version": "0.3.0", "rendering": "4-abc", "security": security, "changes": changes}
+    return change(change(replica, "spec.podRevision", 0), "status.outdated", outdated)
+
+
+def asking(roll: str, *, replicas: int) -> ModelDeployment:
+    """Return a deployment with the annotation that rolls outdated pods."""
+    return ModelDeployment.parse(
+        change(deployment(replicas=replicas).to_manifest(), "metadata.annotations", {labels.ROLL: roll})
+    )
+
+
+def test_an_upgrade_of_the_operator_changes_no_replica_and_the_status_says_what_it_would_change() -> None:
+    subject, full = deployment(replicas=2), cluster("a", nodes=2)
+    before = [as_reported(one) for one in placed(subject, full)]
+
+    decided = plan(seen(subject, full, replicas=before))
+
+    assert [type(step) for step in decided.steps] == [Apply, Apply], "their endpoints, and nothing else"
+    assert told(decided)["Ready"][0] == "True"
+    assert told(decided)["UpToDate"] == (
+        "False",
+        "Outdated",
+        "Pods of 2 replicas would change, as operator 0.3.0 rendered them: default: image changes from a to b. "
+        f"Change them in turn: modelplane roll {subject.key.name} -n {subject.key.namespace}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("roll", "security", "rolls"),
+    [
+        ("4-abc", False, True),
+        ("always", False, True),
+        ("security", True, True),
+        ("security", False, False),
+        ("3-abc", True, False),
+        ("", True, False),
+    ],
+)
+def test_outdated_pods_change_in_turn_where_the_deployment_asks_for_it(roll: str, security: bool, rolls: bool) -> None:  # noqa: FBT001
+    subject, three = asking(roll, replicas=2), cluster("a", nodes=3)
+    before = [as_reported(one, security=security) for one in placed(subject, three)]
+
+    decided = plan(seen(subject, three, replicas=before))
+
+    assert isinstance(decided.steps[0], Create) is rolls, "another one serves before the first one changes"
+    assert told(decided)["UpToDate"][1] == ("Rolling" if rolls else "Outdated")
+
+
+def test_replicas_that_are_up_to_date_do_not_roll_whatever_the_deployment_asks_for() -> None:
+    subject, three = asking("always", replicas=2), cluster("a", nodes=3)
+
+    decided = plan(seen(subject, three, replicas=placed(subject, three)))
+
+    assert [type(step) for step in decided.steps] == [Apply, Apply]
+    assert "UpToDate" not in told(decided)
+
+
+def test_a_replica_that_changes_for_another_reason_gets_the_current_revision_and_settings() -> None:
+    settings = operator_settings(TESTED, Lifecycle())
+    subject, one_node = deployment(), cluster("a")
+    before = [as_reported(one) for one in placed(subject, one_node, ready=False)]
+    newer = deployment(change(engine(), "members[].template.spec.containers[].image", "vllm:2"))
+
+    decided = plan(replace(seen(newer, one_node, replicas=before), operator=settings))
+
+    (written,) = (step.manifest for step in decided.steps if isinstance(step, Replace))
+    assert written["spec"]["podRevision"] == REVISION
+    assert written["spec"]["operator"] == settings.to_manifest()
