@@ -39,11 +39,15 @@ fleet-binaries: setup  ## Pack the fleet's programs for other machines of this k
 
 fleet-down: demo-down  ## The same as demo-down
 
-test: setup  ## Run the tests, on real binaries (built once into a cache); what each shows: docs/testing.md
-	$(BIN)/python -m localfleet build
-	$(SPREAD) -m "(not faults or fleet) and not slow and not long"
+test: setup  ## Run the pure tests, and the most telling ones on real API servers (built once): docs/testing.md
+	$(BIN)/python -m localfleet build etcd kube-apiserver kubectl helm
+	$(SPREAD) --hypothesis-profile=quick -m "(server or not (fleet or faults or oracle or processes)) and not slow and not long"
 
-test-slow: setup  ## Run the tests that CI runs after those
+test-fleet: setup  ## Run the tests on fleets, and the pure ones with more examples: CI runs them after those
+	$(BIN)/python -m localfleet build
+	$(SPREAD) -m "(not faults or fleet) and not server and not slow and not long"
+
+test-slow: setup  ## Run the tests that take minutes each: CI runs them last
 	$(BIN)/python -m localfleet build
 	$(SPREAD) -m "(not faults or fleet) and slow and not long"
 
@@ -74,16 +78,11 @@ e2e-kind: kind-needs .venv-e2e/.complete kind  ## Run tests/e2e on them (KIND_KE
 
 ##@ While you work
 
-check: setup  ## Format, lint, types, import contracts, pure tests, generated files current
-	@$(MAKE) --no-print-directory --jobs=2 type check-but-types
+check: setup  ## Format, lint, contracts, generated files; types and pure tests that the change reaches (SINCE=commit)
+	@$(BIN)/python -m scripts.check $(if $(SINCE),--since $(SINCE))
 
-check-but-types: setup
-	$(BIN)/ruff format --check --quiet .
-	$(BIN)/ruff check --quiet .
-	$(BIN)/lint-imports --no-logo
-	$(BIN)/python scripts/generate.py --check
-	$(BIN)/python scripts/words.py --check
-	$(BIN)/pytest --quiet --numprocesses=2 --hypothesis-profile=quick
+check-all: setup  ## The same with the types of everything, and no tests
+	@$(BIN)/python -m scripts.check --all
 
 fmt: setup  ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format --quiet .

@@ -22,7 +22,7 @@ from tests.support.power import (
     refusal,
 )
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.server]
 
 
 async def test_of_the_secrets_beside_it_the_account_makes_and_deletes_those_of_gateways_alone(by_default: Api) -> None:

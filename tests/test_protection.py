@@ -15,7 +15,7 @@ from tests.support.policies import hold_to
 
 Manifest = dict[str, Any]
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.server]
 
 IN_USE = {"InferenceCluster": "replicas", "InferenceClass": "clusters"}
 SYSTEM = "modelplane-system"

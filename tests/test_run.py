@@ -62,7 +62,7 @@ def test_a_run_ends_with_what_was_measured_and_pytests_own_words(tmp_path: Path)
 
 
 def test_whoever_asks_for_as_many_workers_as_fit_gets_one_more_than_cores_and_one_behind(tmp_path: Path) -> None:
-    """In the order in which `make test` loads what says so: xdist, which has an answer of its own, comes last."""
+    """In the order in which `make test-fleet` loads what says so: xdist, which has an answer of its own, comes last."""
     (tmp_path / "test_one.py").write_text(PASSES)
     fits = {fit()}
     ended = subprocess.run(

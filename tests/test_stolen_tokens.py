@@ -22,7 +22,7 @@ from tests.support.golden import Golden
 from tests.support.manifests import ROOT, Manifest
 from tests.support.power import CREATE, Hub, giving, held, hub, plain
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.server]
 
 PAGE = ROOT / "docs" / "permissions.md"
 ACCOUNTS: Mapping[str, str] = {

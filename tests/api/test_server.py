@@ -18,7 +18,7 @@ from tests.support.api import Api, named
 from tests.support.golden import Golden
 from tests.support.manifests import EXAMPLES, ROOT, Manifest, change, load
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.server]
 
 CONDITIONS = [
     {"type": "Synced", "status": "True", "reason": "ReconcileSuccess", "lastTransitionTime": "2026-11-21T11:40:00Z"},

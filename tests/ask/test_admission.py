@@ -37,7 +37,7 @@ from tests.support.chart import rendered
 from tests.support.command import ERROR, NO, OUT_OF_REACH, YES, modelplane
 from tests.support.processes import REAL, Process, eventually, operating
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.server]
 
 Manifest = dict[str, Any]
 TYPING_ERROR = 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi") >= 0'

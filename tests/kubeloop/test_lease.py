@@ -114,6 +114,7 @@ def election(namespace: str) -> Electing:
 
 
 @pytest.mark.fleet
+@pytest.mark.server
 async def test_one_leads_and_keeps_leading(kube: Kube, election: Electing) -> None:
     async with election(kube, kube) as (first, second):
         before = await kube.get(LEASE, first.lease.key)
@@ -132,6 +133,7 @@ async def test_one_leads_and_keeps_leading(kube: Kube, election: Electing) -> No
 
 
 @pytest.mark.fleet
+@pytest.mark.server
 async def test_a_leader_that_stops_gives_the_lease_back(kube: Kube, election: Electing) -> None:
     clock = asyncio.get_running_loop().time
     async with election(kube, kube, times=Times(duration=60.0, deadline=30.0, retry=0.1)) as (first, second):
@@ -144,6 +146,7 @@ async def test_a_leader_that_stops_gives_the_lease_back(kube: Kube, election: El
 
 
 @pytest.mark.fleet
+@pytest.mark.server
 async def test_a_leader_that_is_cut_off_stops_and_is_replaced(
     kube: Kube, through: Kube, proxy: FaultProxy, election: Electing
 ) -> None:

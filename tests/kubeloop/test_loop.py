@@ -34,7 +34,7 @@ from tests.support.world import CACHES, WORKER, Seen, World, available, child, o
 
 Manifest = dict[str, Any]
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.server]
 
 
 def two_children(seen: Seen) -> Plan:

@@ -18,7 +18,7 @@ from tests.support.manifests import change
 
 Manifest = dict[str, Any]
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.server]
 
 
 def deployment(namespace: str) -> Manifest:

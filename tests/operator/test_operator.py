@@ -32,7 +32,7 @@ from tests.support.processes import REAL, START_SECONDS, eventually, operating
 from tests.support.toy_operator import toy
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.server]
 # As short as a leader on a busy machine can still keep it.
 QUICK = ("--lease-duration=8",)
 

@@ -27,7 +27,7 @@ from tests.support.api import Api
 from tests.support.api_fixtures import ConfigMap
 from tests.support.waiting import SECONDS, until
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.server]
 
 QUICK = WatchPace(silence=20.0, unserved=Backoff(first=0.05, longest=0.05), backoff=Backoff(first=0.02, longest=0.2))
 WATCHES = Match(verbs=("watch",), resource="configmaps")

@@ -57,7 +57,7 @@ from tests.support.api_fixtures import BOTH, ConfigMap, Manifest
 from tests.support.manifests import change, find
 from tests.support.waiting import SECONDS
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.server]
 
 
 async def test_an_object_is_made_changed_read_and_deleted(kube: Kube, config_map: ConfigMap) -> None:

@@ -11,7 +11,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.models.replica.tenancy import of_others
 from tests.support.api_fixtures import Manifest
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.server]
 
 OURS = {labels.OWNER_KIND: "Namespace", labels.OWNER_UID: "u"}
 OF_A_REPLICA = {labels.OWNER_KIND: "ModelReplica", labels.OWNER_UID: "u"}
