@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from localfleet import archive, binaries, forecast
+from localfleet import archive, binaries
 from localfleet.errors import ArchiveError
 
 GO = "go1.99.9"
@@ -190,27 +190,3 @@ def test_with_an_archive_of_all_nothing_is_built_and_no_go_is_needed(
 
     assert binaries.ensure(*paths) == {name: cache / path for name, path in paths.items()}
     assert binaries.toolchain() == GO
-
-
-def test_a_forecast_knows_every_module_and_counts_cores() -> None:
-    modules = {tool.module for tool in binaries.TOOLS if isinstance(tool, binaries.Program)}
-
-    assert forecast.WORK.keys() == modules
-    assert forecast.minutes(modules, 2) == 21
-    assert forecast.minutes(modules, 16) == 3
-    assert forecast.minutes({"etcd"}, 2) == 1
-
-
-@pytest.mark.parametrize("columns", [40, 80, 300])
-def test_a_forecast_fits_the_terminal_and_is_kept_for_what_takes_long(
-    columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setattr(forecast.os, "sched_getaffinity", lambda _: {0, 1})
-
-    said = forecast.said(forecast.WORK.keys(), parts=9)
-
-    assert "On its 2 cores that takes up to 21 minutes" in " ".join(said.split())
-    assert "FLEET_BINARIES=path-or-url#sha256" in said
-    assert max(map(len, said.splitlines())) <= min(columns, 100)
-    assert forecast.said({"etcd"}, parts=1) == ""
