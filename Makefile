@@ -113,7 +113,7 @@ image-push: image  ## Build and push it: IMAGE=registry.example.com/modelplane-o
 
 image-files: setup  ## What the image has beside Python, into build/image: Helm for this kind of machine, definitions
 	@mkdir -p build/image
-	@cp "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.ensure("helm")["helm"])')" build/image/helm
+	@cp "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.ensure("helm", of_machine=False)["helm"])')" build/image/helm
 	@$(BIN)/python scripts/definitions.py build/image/definitions \
 		--go "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.go().path)')"
 

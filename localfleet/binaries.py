@@ -2,7 +2,7 @@
 
 A cached program is keyed by its version, the hash of its module's files, how it is linked and the Go that built it, so
 a changed pin builds anew and an unchanged one never does. `ensure` is safe to call from many processes at once.
-What FLEET_BINARIES names is taken before anything is built (`archive.py`).
+What FLEET_BINARIES names is taken before anything is built (`archive.py`), and what the machine has (`on_machine.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import assert_never
 
-from localfleet import archive, forecast, progress
+from localfleet import archive, forecast, on_machine, progress
 from localfleet.errors import BuildFailedError
 from localfleet.progress import Part
 
@@ -164,8 +164,11 @@ def cache_folder() -> Path:
     return Path(chosen) if chosen else Path(base) / "modelplane-localfleet"
 
 
-def ensure(*names: str) -> dict[str, Path]:
-    """The path of each named tool (all of a fleet's when none is named), made now where the cache lacks it."""
+def ensure(*names: str, of_machine: bool = True) -> dict[str, Path]:
+    """The path of each named tool (all of a fleet's when none is named), made now where the cache lacks it.
+
+    What the machine has is not made, unless it is to be the pinned version and no other (`of_machine=False`).
+    """
     unknown = [name for name in names if name not in BY_NAME]
     if unknown:
         raise BuildFailedError(f"no such tool: {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
@@ -174,14 +177,19 @@ def ensure(*names: str) -> dict[str, Path]:
         with locked("archive"):
             archive.unpack(named, cache_folder())
     missing = [tool for tool in wanted if not kept(tool).exists()]
-    if missing:
+    considered = missing if of_machine else []
+    found = {each.name: program for each in considered if (program := on_machine.find(each.name, each.version))}
+    if missing := [tool for tool in missing if tool.name not in found]:
+        if found:
+            taken = ", ".join(f"{name} {program.version} ({program.path})" for name, program in found.items())
+            print(f"taken from this machine: {taken}", file=sys.stderr, flush=True)
         build(missing)
-    return {tool.name: kept(tool) for tool in wanted}
+    return {tool.name: found[tool.name].path if tool.name in found else kept(tool) for tool in wanted}
 
 
 def pack(folder: Path) -> tuple[Path, str]:
     """Write all tools into an archive, made now where the cache lacks them; answers where it is, and its digest."""
-    ensure()
+    ensure(of_machine=False)
     inside = [kept(tool).parent if isinstance(tool, Program) else kept(tool) for tool in TOOLS]
     ours = [path for path in inside if path.is_relative_to(cache_folder()) and path.is_dir()]  # wheels are pip's
     file = folder / f"fleet-binaries-{archive.machine()}.tar.gz"
