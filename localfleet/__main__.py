@@ -147,7 +147,7 @@ def build(
     """Make the programs that a fleet runs, once, and print where each one is."""
     made = binaries.ensure(*(names or ()))
     if not names:
-        made |= {f"etcd-seed-{role}": seed.ensure(kinds(made, hub=role == "hub")) for role in ("hub", "worker")}
+        made |= {f"etcd-seed-{each.folder}": seed.ensure(kinds(made, each)) for each in profiles.Gateway}
     for name, where in made.items():
         print(f"{name:24} {where}")
 
