@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import assert_never
 
 from localfleet import archive, forecast, on_machine, progress
-from localfleet.errors import BuildFailedError
+from localfleet.archive import Released
+from localfleet.errors import ArchiveError, BuildFailedError
 from localfleet.progress import Part
 
 MODULES = Path(__file__).parent / "tools"
@@ -176,6 +177,8 @@ def ensure(*names: str, of_machine: bool = True) -> dict[str, Path]:
     if named := archive.chosen():  # before anything asks for a Go, which then nobody needs
         with locked("archive"):
             archive.unpack(named, cache_folder())
+    elif released := archive.released():
+        fetch_released(released, wanted)
     missing = [tool for tool in wanted if not kept(tool).exists()]
     considered = missing if of_machine else []
     found = {each.name: program for each in considered if (program := on_machine.find(each.name, each.version))}
@@ -187,13 +190,43 @@ def ensure(*names: str, of_machine: bool = True) -> dict[str, Path]:
     return {tool.name: found[tool.name].path if tool.name in found else kept(tool) for tool in wanted}
 
 
-def pack(folder: Path) -> tuple[Path, str]:
-    """Write all tools into an archive, made now where the cache lacks them; answers where it is, and its digest."""
+def fetch_released(released: Released, wanted: Sequence[Tool]) -> None:
+    """Unpack the archive of a release if it has programs that the cache lacks; say so if it is not reached."""
+    lacking = [tool for tool in wanted if not any(cache_folder().glob(f"{tool.name}-{tool.version}-*"))]
+    if released.content != content(released.go) or not any(isinstance(tool, Program) for tool in lacking):
+        return
+    with locked("archive"):
+        try:
+            print(f"fetching the fleet's programs: {released.address}", file=sys.stderr, flush=True)
+            archive.unpack(released.address, cache_folder())
+        except ArchiveError as error:
+            print(f"{error}; so they are compiled", file=sys.stderr, flush=True)
+
+
+def content(go_name: str) -> str:
+    """Return the digest of the folders' names in an archive of all tools that this Go builds."""
+    folders = [
+        built(tool, go_name).parent if isinstance(tool, Program) else kept(tool)
+        for tool in TOOLS
+        if not isinstance(tool, Wheel)
+    ]
+    return digest(*(folder.name.encode() for folder in folders))
+
+
+def pack(folder: Path, published: str = "") -> tuple[Path, str]:
+    """Write all tools into an archive, made now where the cache lacks them; answers where it is, and its digest.
+
+    `published`: the URL of the folder where everybody will find the archive; it is written down for those.
+    """
     ensure(of_machine=False)
     inside = [kept(tool).parent if isinstance(tool, Program) else kept(tool) for tool in TOOLS]
     ours = [path for path in inside if path.is_relative_to(cache_folder()) and path.is_dir()]  # wheels are pip's
     file = folder / f"fleet-binaries-{archive.machine()}.tar.gz"
-    return file, archive.pack(ours, toolchain(), file)
+    packed = archive.pack(ours, toolchain(), file)
+    if published:
+        address = f"{published.rstrip('/')}/{file.name}#{packed}"
+        archive.write_released(Released(address, toolchain(), content(toolchain())))
+    return file, packed
 
 
 def kept(tool: Tool) -> Path:

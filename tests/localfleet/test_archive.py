@@ -6,7 +6,7 @@ import io
 import json
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -190,3 +190,67 @@ def test_with_an_archive_of_all_nothing_is_built_and_no_go_is_needed(
 
     assert binaries.ensure(*paths) == {name: cache / path for name, path in paths.items()}
     assert binaries.toolchain() == GO
+
+
+@pytest.fixture
+def publish(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, packed: str, site: str
+) -> Callable[..., list[str]]:
+    """Name an archive as a release does, and return what `ensure` then builds of a program that the archive lacks."""
+    monkeypatch.setattr(archive, "RELEASED", tmp_path / "released.json")
+    monkeypatch.setattr(binaries, "go", lambda: binaries.Go(GO, Path("/nowhere")))
+    monkeypatch.delenv(archive.VARIABLE, raising=False)
+    built: list[str] = []
+    monkeypatch.setattr(binaries, "build", lambda tools: built.extend(tool.name for tool in tools))
+
+    def ensured(name: str = "archive.tar.gz", content: str | None = None) -> list[str]:
+        address = f"{site}/{name}#{packed.rpartition('#')[2]}"
+        archive.write_released(archive.Released(address, GO, content or binaries.content(GO)))
+        binaries.ensure("traefik")
+        return built
+
+    return ensured
+
+
+def test_the_archive_of_a_release_is_fetched_without_a_variable(
+    cache: Path, publish: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish()
+
+    assert (cache / "crds-v1/inside/crds").exists()
+    assert "fetching the fleet's programs: http://127.0.0.1:" in capsys.readouterr().err
+
+
+def test_the_archive_of_a_release_with_other_pins_is_left_alone(cache: Path, publish: Callable[..., list[str]]) -> None:
+    assert publish(content="other") == ["traefik"]
+    assert not (cache / "crds-v1").exists()
+
+
+def test_programs_are_compiled_when_the_release_is_not_reached(
+    publish: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert publish("other.tar.gz") == ["traefik"]
+    assert "cannot be fetched: HTTP Error 404: File not found; so they are compiled" in capsys.readouterr().err
+
+
+def test_nothing_is_fetched_when_nothing_is_missing(cache: Path, publish: Callable[..., list[str]]) -> None:
+    tool = binaries.BY_NAME["traefik"]
+    (cache / f"traefik-{tool.version}-{'0' * 12}").mkdir(parents=True)
+    publish()
+
+    assert not (cache / "crds-v1").exists()
+
+
+def test_what_is_packed_for_a_release_is_what_its_source_asks_for(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "RELEASED", tmp_path / "released.json")
+    monkeypatch.setattr(binaries, "go", lambda: binaries.Go(GO, Path("/nowhere")))
+    monkeypatch.setattr(binaries, "build", lambda tools: None)
+    for tool in binaries.TOOLS:
+        binaries.kept(tool).parent.mkdir(parents=True, exist_ok=True)
+
+    file, digest = binaries.pack(tmp_path / "dist", "https://downloads.test/0.1.0/")
+
+    expected = archive.Released(f"https://downloads.test/0.1.0/{file.name}#{digest}", GO, binaries.content(GO))
+    assert archive.released() == expected
