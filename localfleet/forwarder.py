@@ -18,6 +18,9 @@ Target = Callable[[], tuple[str, int] | None]
 Latency = Callable[[], float]
 """Seconds that what arrives now is to wait."""
 
+CARRYING = set[asyncio.Task[Any]]()
+"""Connections that are carried: asyncio itself forgets one that is half closed, and the collector ends it."""
+
 
 async def serve(listener: socket.socket, target: Target, latency: Latency | None = None) -> asyncio.Server:
     """Carry every connection of the listener to the target, until the server is closed."""
@@ -26,6 +29,9 @@ async def serve(listener: socket.socket, target: Target, latency: Latency | None
         return pour(source, sink) if latency is None else pour_late(source, sink, latency)
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if task := asyncio.current_task():
+            CARRYING.add(task)
+            task.add_done_callback(CARRYING.discard)
         # The peers see a closed connection, which says it all.
         with contextlib.closing(writer), contextlib.suppress(OSError, TimeoutError):
             address = target()

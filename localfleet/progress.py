@@ -126,7 +126,8 @@ def print_lines(parts: Sequence[Part], say: Callable[[str], None]) -> None:
         for future in done:
             part = pending.pop(future)
             verb = "failed" if future.exception() else "made"
-            say(f"{verb} {part.title} in {part.elapsed:.0f} s; {progress.describe() if pending else 'that was all'}")
+            took = f"{part.elapsed:.0f} s ({part.spent:.0f} s of a processor)"  # for the table of the forecast
+            say(f"{verb} {part.title} in {took}; {progress.describe() if pending else 'that was all'}")
         if not done and time.monotonic() - printed > HEARTBEAT:
             current = [
                 f"{part.title} ({part.note}, {part.elapsed:.0f} s)"

@@ -93,7 +93,7 @@ def test_plain_lines_say_what_is_under_way_and_how_far_it_is() -> None:
 
     assert lines[0] == "making 1 of the fleet's programs, once: etcd v3"
     assert lines[1].startswith("made etcd v3 in ")
-    assert lines[1].endswith(" s; that was all")
+    assert lines[1].endswith(" s (0 s of a processor); that was all")
 
 
 def test_plain_lines_come_while_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
