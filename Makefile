@@ -34,8 +34,8 @@ demo-cloud: setup  ## Clusters on EKS and GKE (stand-ins of both), from apply to
 fleet: setup  ## The bare fleet: a hub and two workload clusters, for trying things by hand
 	@$(BIN)/python -m localfleet up --audit
 
-fleet-binaries: setup  ## Pack the fleet's programs for other machines of this kind: FLEET_BINARIES=file#sha256 takes them
-	@$(BIN)/python -m localfleet pack dist
+fleet-binaries: setup  ## Pack the fleet's programs for machines of this kind: FLEET_BINARIES=file#sha256 takes them (PUBLISHED=URL: docs/releases.md)
+	@$(BIN)/python -m localfleet pack dist $(if $(PUBLISHED),--published $(PUBLISHED))
 
 fleet-down: demo-down  ## The same as demo-down
 
@@ -112,7 +112,7 @@ image-push: image  ## Build and push it: IMAGE=registry.example.com/modelplane-o
 
 image-files: setup  ## What the image has beside Python, into build/image: Helm for this kind of machine, definitions
 	@mkdir -p build/image
-	@cp "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.ensure("helm")["helm"])')" build/image/helm
+	@cp "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.ensure("helm", of_machine=False)["helm"])')" build/image/helm
 	@$(BIN)/python scripts/definitions.py build/image/definitions \
 		--go "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.go().path)')"
 
@@ -121,8 +121,8 @@ chart: setup crds  ## Lint and package the Helm chart into dist/
 	$$helm lint charts/modelplane-operator && $$helm package charts/modelplane-operator --destination dist
 
 release: DIGESTS ?= written
-release: image-files crds  ## All of a release, made twice and compared, into dist/ (DIGESTS=none; SIGNING_KEY=file: docs/releases.md)
-	@$(BIN)/python -m scripts.release --helm build/image/helm --digests $(DIGESTS) $(if $(SIGNING_KEY),--key $(SIGNING_KEY)) \
+release: image-files crds  ## All of a release, made twice and compared, and the fleet's programs, into dist/ (DIGESTS=none; SIGNING_KEY=file: docs/releases.md)
+	@$(BIN)/python -m scripts.release --fleet --helm build/image/helm --digests $(DIGESTS) $(if $(SIGNING_KEY),--key $(SIGNING_KEY)) \
 		--go "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.go().path)')"
 
 lock:  ## Resolve the dependencies again and write requirements.txt

@@ -147,7 +147,7 @@ def build(
     """Make the programs that a fleet runs, once, and print where each one is."""
     made = binaries.ensure(*(names or ()))
     if not names:
-        made |= {f"etcd-seed-{role}": seed.ensure(kinds(made, hub=role == "hub")) for role in ("hub", "worker")}
+        made |= {f"etcd-seed-{each.folder}": seed.ensure(kinds(made, each)) for each in profiles.Gateway}
     for name, where in made.items():
         print(f"{name:24} {where}")
 
@@ -155,9 +155,13 @@ def build(
 @app.command()
 def pack(
     folder: Annotated[Path, typer.Argument(help="Where the archive goes.")] = Path("dist"),
+    published: Annotated[str, typer.Option(help="The URL of the folder where a release has it.")] = "",
 ) -> None:
-    """Write the programs into an archive for other machines of this kind, which FLEET_BINARIES names there."""
-    file, digest = binaries.pack(folder)
+    """Write the programs into an archive for other machines of this kind, which FLEET_BINARIES names there.
+
+    With `--published` localfleet/released.json names it, and whoever has that file needs no FLEET_BINARIES.
+    """
+    file, digest = binaries.pack(folder, published)
     print(f"{file}: {file.stat().st_size / 1e6:.0f} MB\nFLEET_BINARIES={file.resolve()}#{digest}")
 
 

@@ -7,7 +7,6 @@ with api_server() as server:
 from __future__ import annotations
 
 import shutil
-import socket
 import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from pathlib import Path
 from localfleet import binaries, control_plane
 from localfleet.control_plane import Layout
 from localfleet.etcd import Etcd
+from localfleet.network import free_ports
 from localfleet.processes import Running, start
 
 START_SECONDS = 60.0  # on an idle machine it takes about four
@@ -83,10 +83,3 @@ def wait_for_api(server: Running, layout: Layout) -> None:
         seconds=START_SECONDS,
         what=f"the API server of {layout.name} to be ready",
     )
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nothing listens on: held together, so that they differ, and then let go."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [listener.getsockname()[1] for listener in sockets]

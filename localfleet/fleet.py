@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from localfleet import binaries, control, control_plane, network, profiles
-from localfleet.cluster import BINARIES
+from localfleet.cluster import programs
 from localfleet.control import NoFleetError
 from localfleet.errors import DeadlineError, FleetError
 from localfleet.network import Direction
@@ -73,13 +73,11 @@ class Fleet:
 
     def up(self, options: Options = Options(), say: Callable[[str], None] = lambda _: None) -> None:
         """Start what is not there yet, mend what has died, and return when all of it is ready."""
-        check_machine()
         with binaries.locked(f"fleet-{binaries.digest(str(self.folder).encode())}"):  # one `up` at a time
             there = {each["name"] for each in self.status()["clusters"]} if self.is_up() else set[str]()
             wanted = [HUB, *(f"worker-{number}" for number in range(1, options.workers + 1))]
             check_memory(len(wanted) - len(there))
-            profiles.load(options.profile)
-            binaries.ensure(*BINARIES)
+            prepare(options.profile)
             if not there and not self.is_up():
                 self.clear()
                 self.start_supervisor()
@@ -277,6 +275,12 @@ def namespaces() -> list[str]:
     """Enter namespaces of the fleet's own; when the first process in them dies, so do all."""
     mine = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return ["unshare", *mine, "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def prepare(profile: Path) -> None:
+    """Make the programs that fleets of this profile run, on a machine that can run them."""
+    check_machine()
+    binaries.ensure(*programs(profiles.load(profile).hub_gateway))
 
 
 def check_machine() -> None:

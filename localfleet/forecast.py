@@ -1,14 +1,15 @@
-"""What a build will take on this machine, said before it begins."""
+"""What a build takes on this machine, announced before it starts."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import textwrap
-from collections.abc import Collection
+from collections.abc import Sequence
+from math import ceil
 
-# Seconds of one core for each Go module, with empty caches: 40 minutes in all, as measured on two cores, divided by how
-# much code each of them links.
+# Processor seconds of each Go module with empty caches. A build begins with the longest one: what is left at its end is
+# short then, and no core waits for it.
 WORK = {
     "celoracle": 60,
     "endpoint-picker": 60,
@@ -20,25 +21,28 @@ WORK = {
     "traefik": 600,
 }
 OTHERS = 60  # of a module that is not in the table
+FETCHING = 10  # what is copied, and not compiled
+SHORT = 90.0  # seconds for which nobody needs an announcement
 WIDEST = 100
 
 
-def minutes(modules: Collection[str], cores: int) -> int:
-    """About how long it takes to compile these, rounded up."""
-    return -(-sum(WORK.get(module, OTHERS) for module in modules) // (60 * cores))
-
-
-def said(modules: Collection[str], *, parts: int) -> str:
-    """What somebody should know who waits for it; empty where it is a matter of seconds."""
+def announce(work: Sequence[float]) -> str:
+    """Return what to tell somebody who waits for so many parts, and what to do meanwhile; empty if it takes seconds."""
     cores = len(os.sched_getaffinity(0))
-    expected = minutes(modules, cores)
-    if expected < 2:
+    seconds = sum(work) / cores
+    if seconds < SHORT:
         return ""
     text = (
-        f"The fleet's programs are not on this machine yet: {parts} parts are fetched and compiled once, from pinned "
-        f"source. On its {cores} cores that takes up to {expected} minutes, some 2 GB of downloads and 6 GB of disk; "
-        "from then on they are there. It may be stopped at any time, and goes on with the next part when it is begun "
-        "again. Who has an archive of them builds nothing: FLEET_BINARIES=path-or-url#sha256 (make fleet-binaries "
-        "makes one)."
+        f"The fleet's programs are not on this machine yet: {len(work)} parts are fetched and compiled once. The fleet "
+        "runs the real API server, scheduler and gateways, and compiles them from source whose checksums are pinned, "
+        f"so it needs neither containers nor packages of others. On {cores} cores that takes about "
+        f"{ceil(seconds / 60)} minutes, some 2 GB of downloads and 6 GB of disk; later runs find the programs. You may "
+        "stop it at any time: the next run goes on with the next part. With an archive of the programs nothing is "
+        "compiled: FLEET_BINARIES=path-or-url#sha256 (`make fleet-binaries` makes one)."
     )
-    return textwrap.fill(text, min(WIDEST, shutil.get_terminal_size().columns), break_on_hyphens=False)
+    meanwhile = (
+        "To look at meanwhile: docs/tour.md shows what the demo lets you try, docs/models.md how to run models, and "
+        "examples/demo/ has what `make demo` applies."
+    )
+    width = min(WIDEST, shutil.get_terminal_size().columns)
+    return "\n".join(textwrap.fill(paragraph, width, break_on_hyphens=False) for paragraph in (text, meanwhile))

@@ -18,6 +18,9 @@ Target = Callable[[], tuple[str, int] | None]
 Latency = Callable[[], float]
 """Seconds that what arrives now is to wait."""
 
+CARRYING = set[asyncio.Task[Any]]()
+"""Connections that are carried: asyncio itself forgets one that is half closed, and the collector ends it."""
+
 
 async def serve(listener: socket.socket, target: Target, latency: Latency | None = None) -> asyncio.Server:
     """Carry every connection of the listener to the target, until the server is closed."""
@@ -26,15 +29,19 @@ async def serve(listener: socket.socket, target: Target, latency: Latency | None
         return pour(source, sink) if latency is None else pour_late(source, sink, latency)
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, TimeoutError):  # the peers see a closed connection, which says it all
+        if task := asyncio.current_task():
+            CARRYING.add(task)
+            task.add_done_callback(CARRYING.discard)
+        # The peers see a closed connection, which says it all.
+        with contextlib.closing(writer), contextlib.suppress(OSError, TimeoutError):
             address = target()
             if address is not None:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     inner_reader, inner_writer = await asyncio.open_connection(*address)
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(carried(reader, inner_writer))
-                    group.create_task(carried(inner_reader, writer))
-        writer.close()
+                with contextlib.closing(inner_writer):
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(carried(reader, inner_writer))
+                        group.create_task(carried(inner_reader, writer))
 
     return await asyncio.start_server(carry, sock=listener)
 
@@ -87,7 +94,7 @@ class Forwarder:
         self._servers: dict[str, asyncio.Server] = {}
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
-    def add(self, name: str, listener: socket.socket, target: Target, latency: Latency) -> None:
+    def add(self, name: str, listener: socket.socket, target: Target, latency: Latency | None = None) -> None:
         listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
         self._servers[name] = asyncio.run_coroutine_threadsafe(serve(listener, target, latency), self._loop).result()
 

@@ -1,23 +1,26 @@
 """Envoy Gateway outside of any cluster: two processes of this machine that obey an API server.
 
 It is the very program that workload clusters run, in the mode where it starts its Envoy itself, and not as a pod. Its
-ports are the machine's, so that there can be one at a time. A root folder of its own gives it the names that it
+ports are fixed, so it has a network of its own (`enclosure.py`). A root folder of its own gives it the names that it
 resolves and the authorities that it trusts.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
 
 from localfleet import binaries
 from localfleet.cloud.pods import FROM_THE_MACHINE, mounted
+from localfleet.enclosure import Address, enclosure
 from localfleet.processes import Command, Running, start
 
 CONTROLLER = "gateway.envoyproxy.io/gatewayclass-controller"
@@ -29,9 +32,18 @@ NAMESPACE = "envoy-gateway-system"
 
 @contextmanager
 def envoy_gateway(
-    kubeconfig: Path, folder: Path, *, hosts: str = "", authorities: Path | None = None
+    kubeconfig: Path,
+    folder: Path,
+    ports: Sequence[int],
+    reached: Sequence[Address],
+    *,
+    hosts: str = "",
+    authorities: Path | None = None,
 ) -> Generator[Running]:
-    """Run it in a folder; `hosts` are lines of its hosts file, `authorities` the certificates that its Envoy trusts."""
+    """Run it in a folder, for listeners on these ports and backends at these addresses of this machine.
+
+    `hosts` are lines of its hosts file, `authorities` the certificates that its Envoy trusts.
+    """
     tools = binaries.ensure("envoy-gateway", "envoy")
     root = folder / "root"
     envoy = f"{HOME}/versions/{ENVOY_VERSION}/bin/envoy"
@@ -52,16 +64,17 @@ def envoy_gateway(
         f"({inside} certgen --disable-topology-injector)",
         f"{inside} server --config-path=/etc/envoy-gateway.yaml",
     ]
-    unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    server: str = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    api = urlsplit(server)
     environment = {"KUBECONFIG": "/etc/kubeconfig", "HOME": HOME, "ENVOY_GATEWAY_NAMESPACE": NAMESPACE}
     environment |= {"ENVOY_VERSION": ENVOY_VERSION}
-    running = start(
-        Command("envoy-gateway", [*unshare, "sh", "-ec", "\n".join(lines)], folder / "envoy-gateway.log", environment)
-    )
-    try:
-        yield running
-    finally:
-        running.end()
+    with enclosure([(str(api.hostname), api.port or 443), *reached], ports) as own:
+        command = own.inside(["unshare", "--mount", "sh", "-ec", "\n".join(lines)])
+        running = start(Command("envoy-gateway", command, folder / "envoy-gateway.log", environment))
+        try:
+            yield running
+        finally:
+            running.end()
 
 
 def stand_in(kubectl: Path, kubeconfig: Path, *, gateway: str, namespace: str, address: str) -> None:

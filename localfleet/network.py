@@ -12,10 +12,18 @@ ports of its own, and a wire can be cut in either direction by a routing rule, w
 
 from __future__ import annotations
 
+import fcntl
+import os
+import random
+import socket
 import subprocess
+import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from localfleet.errors import FleetError
@@ -148,6 +156,41 @@ def delay(wire: Wire, milliseconds: int) -> bool:
     late = ["qdisc", "replace", "dev"], ["root", "netem", "delay", f"{milliseconds}ms"]
     inside, outside = [*late[0], "eth0", *late[1]], [*late[0], wire.device, *late[1]]
     return quietly(*wire.inside("tc", *inside)) and quietly("tc", *outside)
+
+
+# Ports for servers, below those that Linux takes for connections that go out.
+PORTS = range(20000, 32768)
+claimed: set[int] = set()
+claiming = threading.Lock()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports on which nothing listens, and which no other process gets by this function while this one runs."""
+    with claiming:
+        candidates = iter(random.SystemRandom().sample(PORTS, len(PORTS)))
+        found = [*islice(filter(claim, candidates), count)]
+        claimed.update(found)
+    if len(found) < count:
+        raise FleetError(f"there are no {count} free ports from {PORTS.start} to {PORTS.stop - 1}")
+    return found
+
+
+def claim(port: int) -> bool:
+    """Reserve a port for this process, unless another process has it."""
+    if port in claimed:
+        return False
+    try:
+        fcntl.lockf(claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        socket.create_server(("", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+@cache
+def claims() -> int:
+    """Open the file of which a process locks a byte for each port: the kernel unlocks them when the process ends."""
+    return os.open(Path(tempfile.gettempdir()) / f"localfleet-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def batch(commands: Sequence[str], wire: Wire | None = None) -> None:

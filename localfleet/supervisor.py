@@ -18,7 +18,7 @@ from typing import Any, cast
 import orjson
 
 from localfleet import binaries, control, network, profiles
-from localfleet.cluster import BINARIES, Cluster, Plan
+from localfleet.cluster import Cluster, Plan, programs
 from localfleet.control import Message
 from localfleet.errors import FleetError
 from localfleet.forwarder import Forwarder
@@ -74,11 +74,13 @@ class Supervisor:
     def add(self, request: Message, sockets: list[socket.socket]) -> Message:
         """Start a cluster, reachable through the sockets: its API server's, then its gateway's."""
         name, index = request["cluster"], request["index"]
+        profile = profiles.load(Path(request["profile"]))
         plan = Plan(
             wire=Wire(name, index),
             folder=self.folder / "clusters" / name,
-            pools=profiles.load(Path(request["profile"])).pools(index),
-            binaries=binaries.ensure(*BINARIES),
+            pools=profile.pools(index),
+            binaries=binaries.ensure(*programs(profile.gateway(index))),
+            gateway=profile.gateway(index),
             data_plane=request["data_plane"],
             audit=request["audit"],
             token_webhook=request["token_webhook"],

@@ -20,8 +20,9 @@ class ChartError(Exception):
 
 
 def rendered(helm: Path, namespace: str) -> Sequence[Manifest]:
-    """All of it but the definitions of our kinds, for models in all namespaces."""
+    """Return all of it but the definitions of our kinds: for models in all namespaces, behind Envoy Gateway."""
     chosen = ("--set=crds.enabled=false", "--set=tenantNamespaces=all")
+    chosen += ("--set=hubGateway.traefik=false", "--set=hubGateway.envoyGateway=true")
     where = (f"--namespace={namespace}", "--kube-version=1.36.0")
     command = (helm, "template", "modelplane-operator", CHART, *where, *chosen)
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -31,9 +31,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Column
 
 from localfleet import binaries
-from localfleet.charts import pack, stand_in
+from localfleet.charts import envoy_gateway, pack, stand_in
 from localfleet.errors import FleetError
-from localfleet.fleet import Fleet, Options, default_folder, path
+from localfleet.fleet import Fleet, Options, default_folder, path, prepare
 from localfleet.kubeclient import APPLY, ApiError, KubeClient, Manifest, connect, entries, section
 from localfleet.processes import tail
 from modelplane_operator.api.names import remote_namespace
@@ -204,8 +204,13 @@ def key_service_of(fleet: Fleet) -> Program:
 
 
 def mirror_of(fleet: Fleet) -> Path:
-    """Where all charts are."""
+    """Where all charts of clusters are."""
     return fleet.folder / "charts"
+
+
+def hub_mirror_of(fleet: Fleet) -> Path:
+    """Where the hub gateway's chart is: the real one, under the name of one that stands in on clusters."""
+    return fleet.folder / "hub-charts"
 
 
 def start(fleet: Fleet, environment: Mapping[str, str] = {}) -> Sequence[subprocess.Popen[bytes]]:
@@ -218,11 +223,20 @@ def start(fleet: Fleet, environment: Mapping[str, str] = {}) -> Sequence[subproc
     }
     apply(fleet, "-", documents=orjson.dumps(everything).decode())
     keys = f"{fleet.cluster('hub')['address']}:{KEYS_PORT}"
-    helm = [f"--helm={binaries.ensure('helm')['helm']}"]
-    helm += [f"--chart-mirror={mirror_of(fleet)}", "--chart-digests=ignored"]  # charts that stand in
+    # Charts that stand in have other digests, and so have those that are packed from source.
+    helm = [f"--helm={binaries.ensure('helm')['helm']}", "--chart-digests=ignored"]
+    mirror, hub_mirror = (f"--chart-mirror={folder}" for folder in (mirror_of(fleet), hub_mirror_of(fleet)))
     webhook = f"--admission-listen={WEBHOOK}"
-    arguments = (*chart.arguments(manifests), *HURRIED, TENANTS_CLUSTERS, *helm, webhook, f"--keys-address={keys}")
-    gateway = (*chart.arguments(manifests, HUB_GATEWAY), *helm, f"--listen=127.0.0.1:{GATEWAY_PORT}")
+    arguments = (
+        *chart.arguments(manifests),
+        *HURRIED,
+        TENANTS_CLUSTERS,
+        *helm,
+        mirror,
+        webhook,
+        f"--keys-address={keys}",
+    )
+    gateway = (*chart.arguments(manifests, HUB_GATEWAY), *helm, hub_mirror, f"--listen=127.0.0.1:{GATEWAY_PORT}")
     return (
         operator_of(fleet, environment).start(*arguments),
         hub_gateway_of(fleet, environment).start(*gateway),
@@ -378,6 +392,7 @@ async def first_reply(url: str, say: Say) -> Reply:
 
 
 async def run(console: Console) -> None:
+    prepare(PROFILE)  # before anything else is drawn: it draws itself
     fleet, display, began = Fleet(default_folder()), Display(console), time.monotonic()
     with display.shown():
         with display.step("A fleet: a hub and two GPU clusters") as say:
@@ -388,7 +403,7 @@ async def run(console: Console) -> None:
             with display.step(
                 "The chart's accounts and policies, and the operator and the key service as these accounts"
             ):
-                fill(mirror_of(fleet))
+                fill(fleet)
                 stop(fleet)
                 start(fleet)
             with display.step("The platform team: a gateway, two classes, two clusters, and their software") as say:
@@ -448,14 +463,16 @@ def bring_up(fleet: Fleet, say: Say) -> None:
         fleet.heal(name)  # perhaps it was cut off while the demo was played with
 
 
-def fill(mirror: Path, more: Iterable[tuple[str, str]] = ()) -> None:
+def fill(fleet: Fleet, more: Iterable[tuple[str, str]] = ()) -> None:
     """Put every chart there that the operator will ask for. `more`: their names and versions."""
-    mirror.mkdir(exist_ok=True)
-    wanted = [*((one.chart, one.version(Versions())) for one in STACK), *more]
-    gateway = next(yaml.safe_load_all(PLATFORM.read_text()))
-    wanted.append(("traefik", gateway["spec"]["traefik"]["version"]))
-    for name, version in wanted:
+    mirror, hub_mirror = mirror_of(fleet), hub_mirror_of(fleet)
+    for folder in (mirror, hub_mirror):
+        folder.mkdir(exist_ok=True)
+    for name, version in (*((one.chart, one.version(Versions())) for one in STACK), *more):
         pack(mirror, name, version, stand_in(name))
+    gateway = next(yaml.safe_load_all(PLATFORM.read_text()))
+    version = gateway["spec"]["envoyGateway"]["version"]
+    pack(hub_mirror, "gateway-helm", version, envoy_gateway(version))
 
 
 @asynccontextmanager

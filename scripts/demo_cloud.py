@@ -20,7 +20,7 @@ import orjson
 from rich.console import Console
 
 from localfleet.errors import FleetError
-from localfleet.fleet import Fleet, Options, default_folder
+from localfleet.fleet import Fleet, Options, default_folder, prepare
 from localfleet.kubeclient import ApiError, entries
 from modelplane_operator.clouds.eks.render.charts import CHARTS
 from scripts import chart, demo
@@ -77,6 +77,7 @@ class Watch:
 
 
 async def run(console: Console) -> None:
+    prepare(demo.PROFILE)  # before anything else is drawn: it draws itself
     fleet, display = Fleet(default_folder().parent / "cloud"), demo.Display(console)
     try:
         with display.shown():
@@ -105,7 +106,7 @@ def bring_up(fleet: Fleet, say: demo.Say) -> None:
 async def shown(fleet: Fleet, hub: demo.Hub, clouds: Sequence[Cloud], display: demo.Display, watch: Watch) -> None:
     with display.step("Our kinds, the chart's accounts and policies, and the operator with the keys of two accounts"):
         await hub.install(demo.definitions())
-        demo.fill(demo.mirror_of(fleet), CHARTS)
+        demo.fill(fleet, CHARTS)
         demo.start(fleet, ENVIRONMENT)
         for cloud in clouds:
             demo.apply(fleet, "-", documents=orjson.dumps(cloud.secret).decode())

@@ -1,6 +1,7 @@
-"""Make a release: sdist, wheel, chart, bill of materials, provenance, checksums, and the image where one can be built.
+"""Make a release: sdist, wheel, chart, bill of materials, provenance, checksums, the image where one can be built, and
+the local fleet's programs.
 
-Everything but the image is made twice, and the release fails when the two differ by a byte. SOURCE_DATE_EPOCH is the
+Everything but the last two is made twice, and the release fails when the two differ by a byte. SOURCE_DATE_EPOCH is the
 time that archives carry; without it, that of the commit.
 
 There is none while what the operator fetches lacks a digest, unless somebody says that it is to lack them: then the
@@ -25,6 +26,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 import yaml
 
+from localfleet import archive, binaries
+from localfleet.errors import FleetError
 from modelplane_operator import __version__
 from modelplane_operator.clusters.stack.digests import DIGESTS
 from scripts import digests, image, licences, signing
@@ -43,17 +46,25 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "dist", help="where it goes")
     parser.add_argument("--helm", type=Path, required=True, help="the helm that packages the chart")
     parser.add_argument("--go", type=Path, help="the go that reads what is in helm")
+    parser.add_argument("--fleet", action="store_true", help="with an archive of the local fleet's programs")
     parser.add_argument("--digests", choices=("written", "none"), default="written", help="none: do without them")
     parser.add_argument("--key", type=Path, help="a private key to sign with: docs/releases.md")
     asked = parser.parse_args()
     try:
-        release(asked.folder, asked.helm, asked.go, key=asked.key, without_digests=asked.digests == "none")
-    except (ReleaseError, image.ImageError, signing.SigningError) as error:
+        without = asked.digests == "none"
+        release(asked.folder, asked.helm, asked.go, key=asked.key, without_digests=without, with_fleet=asked.fleet)
+    except (ReleaseError, FleetError, image.ImageError, signing.SigningError) as error:
         sys.exit(f"release: {error}")
 
 
 def release(
-    folder: Path, helm: Path, go: Path | None, *, key: Path | None = None, without_digests: bool = False
+    folder: Path,
+    helm: Path,
+    go: Path | None,
+    *,
+    key: Path | None = None,
+    without_digests: bool = False,
+    with_fleet: bool = False,
 ) -> None:
     """Put all of it into a folder that is new or empty."""
     if key is not None:
@@ -67,7 +78,8 @@ def release(
         (folder / name).write_bytes(content)
     if saved := image_archive(folder):
         print(f"{saved.name} is no part of the comparison: builders write their own times")
-    write_checksums(folder, names := [*files, *([saved.name] if saved else [])])
+    names = [*files, *([saved.name] if saved else []), *([fleet_archive(folder)] if with_fleet else [])]
+    write_checksums(folder, names)
     attested = signing.attest(folder, [*names, CHECKSUMS], ROOT, key)
     print(f"signed, with its provenance in {attested[0]}" if key else f"not signed; its provenance is {attested[0]}")
     for line in (folder / CHECKSUMS).read_text().splitlines():
@@ -222,6 +234,23 @@ def image_archive(folder: Path) -> Path | None:
     file = folder / f"modelplane-operator-image-{__version__}.tar"
     image.save(name, file)
     return file
+
+
+def fleet_archive(folder: Path) -> str:
+    """Pack the local fleet's programs, and return the name of their archive.
+
+    Raises ReleaseError if people with this source would be sent to another archive.
+    """
+    file, digest = binaries.pack(folder)
+    published = archive.released()
+    if published and not published.address.endswith(f"#{digest}"):
+        raise ReleaseError(
+            f"{archive.RELEASED.relative_to(ROOT)} names another archive than {file.name}, whose sha256 is {digest}: "
+            "run `make fleet-binaries PUBLISHED=URL`, and commit that file"
+        )
+    if not published:
+        print("no address of the fleet's programs: docs/releases.md says how people get them without a variable")
+    return file.name
 
 
 def write_checksums(folder: Path, names: list[str]) -> None:

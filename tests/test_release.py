@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from localfleet import archive, binaries
 from modelplane_operator import __version__
 from modelplane_operator.clouds.eks import permissions
 from scripts import audit, digests, image, image_root, licences, release, signing
@@ -42,8 +43,6 @@ def test_programs_say_their_version(module: str) -> None:
 @pytest.mark.fleet
 def test_what_is_released_is_made_twice_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the real Helm; without an image, which takes a builder."""
-    from localfleet import binaries  # noqa: PLC0415 - the pure tests here do without
-
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     monkeypatch.setattr(image, "TOOLS", ("no-such-builder",))
     helm = binaries.ensure("helm")["helm"]
@@ -79,6 +78,43 @@ def test_what_is_released_is_made_twice_the_same(tmp_path: Path, monkeypatch: py
     named = {part["name"] for part in parts}
     assert {"kopf", "aiohttp", "helm.sh/helm/v3", "k8s.io/client-go"} <= named
     assert all(part["hashes"] for part in parts if part["purl"].startswith("pkg:pypi/"))
+
+
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The digest of an archive of the fleet's programs, for a release that has nothing else."""
+
+    def pack(folder: Path) -> tuple[Path, str]:
+        file = folder / "fleet-binaries.tar.gz"
+        file.write_bytes(b"programs")
+        return file, archive.digest(file)
+
+    monkeypatch.setattr(binaries, "pack", pack)
+    monkeypatch.setattr(release, "twice", lambda *_: {})
+    monkeypatch.setattr(image, "TOOLS", ("no-such-builder",))
+    return hashlib.sha256(b"programs").hexdigest()
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, digest: str) -> None:
+    released = archive.Released(f"https://downloads.test/fleet-binaries.tar.gz#{digest}", "go1.99.9", "content")
+    monkeypatch.setattr(archive, "released", lambda: released)
+
+
+@pytest.mark.processes
+def test_a_release_has_the_fleets_programs(tmp_path: Path, packed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(monkeypatch, packed)
+    release.release(tmp_path, Path("helm"), None, without_digests=True, with_fleet=True)
+
+    assert (tmp_path / "SHA256SUMS").read_text() == f"{packed}  fleet-binaries.tar.gz\n"
+
+
+@pytest.mark.processes
+def test_a_release_whose_source_names_another_archive_is_refused(
+    tmp_path: Path, packed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(monkeypatch, "0" * 64)
+    with pytest.raises(release.ReleaseError, match=f"released.json names another archive.* whose sha256 is {packed}"):
+        release.release(tmp_path, Path("helm"), None, without_digests=True, with_fleet=True)
 
 
 @pytest.fixture

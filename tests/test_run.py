@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.groups import FLEET, FRONTS, LONG, SECOND_STAGE, SHARED, STAGE, group_of
+from tests.support.groups import FLEET, LONG, SECOND_STAGE, SHARED, STAGE, group_of
 from tests.support.manifests import ROOT
 from tests.support.run import NICE, fit
 
@@ -107,7 +107,7 @@ def test_what_shares_a_fleet_is_one_group() -> None:
     assert group_of("tests/integration/test_walls.py::test_one") == SECOND_STAGE
     assert group_of("tests/faults/test_crashes.py::test_one") == FLEET
     assert group_of("tests/api/test_names.py::test_one") == "tests/api/test_names.py"
-    assert all(name in {STAGE, SECOND_STAGE, FLEET, FRONTS} or any(ROOT.glob(f"{name}*")) for name in (*LONG, *SHARED))
+    assert all(name in {STAGE, SECOND_STAGE, FLEET} or any(ROOT.glob(f"{name}*")) for name in (*LONG, *SHARED))
 
 
 def test_what_shares_a_stage_comes_together_and_groups_that_take_long_come_first(tmp_path: Path) -> None:

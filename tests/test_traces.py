@@ -22,7 +22,7 @@ from kubeloop.errors import NotFound
 from kubeloop.objects import Key
 from kubeloop.otlp import LONGEST
 from localfleet import binaries
-from localfleet.apiserver import free_ports
+from localfleet.network import free_ports
 from localfleet.processes import Command, start
 from modelplane_operator import __version__
 from modelplane_operator.settings import traces_by_grpc, traces_enabled

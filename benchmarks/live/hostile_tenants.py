@@ -22,7 +22,7 @@ from benchmarks.report import ROOT, Figure, percentile
 from kubeloop.client import http2_frames as frames
 from kubeloop.client.http2_frames import FrameType
 from kubeloop.client.http2_headers import write_block
-from localfleet.apiserver import free_ports
+from localfleet.network import free_ports
 from localfleet.pki import Authority, kubeconfig
 from localfleet.processes import Command, start
 

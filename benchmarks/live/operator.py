@@ -16,7 +16,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.report import ROOT
-from localfleet.apiserver import free_ports
+from localfleet.network import free_ports
 from localfleet.processes import Command, Running, start
 
 PROFILE = "MODELPLANE_BENCH_PROFILE"  # a folder: the operator runs under cProfile and leaves its profile there

@@ -25,9 +25,10 @@ from benchmarks.live.operator import Operator, operator, wait_until_leading
 from benchmarks.live.workload_clusters import unlimited
 from benchmarks.report import ROOT
 from localfleet import binaries, seed
-from localfleet.apiserver import ApiServer, api_server, free_ports
+from localfleet.apiserver import ApiServer, api_server
 from localfleet.kubeclient import APPLY, Key, KubeClient, Manifest, Mirror, entries
 from localfleet.leaderworkerset import CRD as LEADER_WORKER_SET
+from localfleet.network import free_ports
 from localfleet.pki import Authority, kubeconfig
 from localfleet.processes import Command, Running, start
 

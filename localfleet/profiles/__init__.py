@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,18 @@ DEVICES_PER_SLICE = 128  # the API's bound
 
 class ProfileError(FleetError):
     """A profile says something that cannot be."""
+
+
+class Gateway(Enum):
+    """The gateways that a cluster may have, as an InferenceGateway names them."""
+
+    TRAEFIK = "Traefik"
+    ENVOY_GATEWAY = "EnvoyGateway"
+
+    @property
+    def folder(self) -> str:
+        """Of its manifests."""
+        return "traefik" if self is Gateway.TRAEFIK else "envoy-gateway"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +59,15 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The pools of the hub and of each worker cluster."""
+    """The pools of the hub and of each worker cluster, and the hub's gateway."""
 
     hub: tuple[Pool, ...]
     workers: tuple[tuple[Pool, ...], ...]
+    hub_gateway: Gateway = Gateway.TRAEFIK
+
+    def gateway(self, index: int) -> Gateway:
+        """Return the gateway of cluster number `index`."""
+        return self.hub_gateway if index == 0 else Gateway.ENVOY_GATEWAY
 
     def pools(self, index: int) -> tuple[Pool, ...]:
         """The pools of cluster number `index`: 0 is the hub; the last worker's entry serves all further ones."""
@@ -62,7 +80,7 @@ def load(path: Path = DEFAULT) -> Profile:
         said = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
         raise ProfileError(f"profile {path} cannot be read: {error}") from error
-    document = checked(said, {"pools", "hub", "workers"}, f"profile {path}")
+    document = checked(said, {"pools", "hub", "workers", "hubGateway"}, f"profile {path}")
     pools = {str(name): pool(str(name), body, path) for name, body in document.get("pools", {}).items()}
 
     def chosen(names: Sequence[str]) -> tuple[Pool, ...]:
@@ -73,7 +91,10 @@ def load(path: Path = DEFAULT) -> Profile:
     workers = tuple(chosen(names) for names in document.get("workers", []))
     if not workers:
         raise ProfileError(f"profile {path}: `workers` needs at least one list of pools")
-    return Profile(chosen(document.get("hub", [])), workers)
+    gateway = document.get("hubGateway", Gateway.TRAEFIK.value)
+    if gateway not in (possible := [each.value for each in Gateway]):
+        raise ProfileError(f"profile {path}: `hubGateway` is {' or '.join(possible)}, not {gateway}")
+    return Profile(chosen(document.get("hub", [])), workers, Gateway(gateway))
 
 
 def pool(name: str, body: Any, path: Path) -> Pool:

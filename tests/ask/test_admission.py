@@ -26,7 +26,7 @@ from kubeloop.client.subresources import question
 from kubeloop.errors import ClientError, Unreachable
 from kubeloop.objects import Key
 from kubeloop.types import SECRET, VALIDATING_WEBHOOK
-from localfleet.apiserver import free_ports
+from localfleet.network import free_ports
 from modelplane_operator.api import labels, names
 from modelplane_operator.ask.admission.rules.certificates import DELETED_AFTER, REPLACED, USED_AFTER
 from modelplane_operator.ask.answers.documents import QUESTION

@@ -17,7 +17,8 @@ from kubeloop.client.kube import connect
 from kubeloop.errors import ClientError
 from kubeloop.objects import Key
 from kubeloop.types import VALIDATING_WEBHOOK
-from localfleet.apiserver import api_server, free_ports
+from localfleet.apiserver import api_server
+from localfleet.network import free_ports
 from modelplane_operator.api import names
 from tests.support.builders import deployment, engine, request
 from tests.support.chart import rendered

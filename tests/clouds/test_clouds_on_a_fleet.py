@@ -108,7 +108,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture
 async def ground(fleet: Fleet) -> AsyncIterator[Ground]:
-    demo.fill(demo.mirror_of(fleet), CHARTS)
+    demo.fill(fleet, CHARTS)
     with amazon.aws_of(fleet, WORKERS["oregon"]) as aws, google.google_of(fleet, WORKERS["iowa"]) as gcp:
         aws.whose_else = gcp.whose
         async with connect(fleet.kubeconfig(HUB)) as client:

@@ -15,7 +15,7 @@ import trustme
 from aiohttp import web
 
 from kubeloop.own_thread import CONNECTIONS, PACE, UNDER_WAY, Admittance, serve_in_thread
-from localfleet.apiserver import free_ports
+from localfleet.network import free_ports
 
 BURST = int(PACE[1])
 HOSTILE, HONEST = "127.0.0.2", "127.0.0.1"

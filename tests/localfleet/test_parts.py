@@ -15,9 +15,12 @@ import yaml
 from localfleet import fleet, network, profiles
 from localfleet.cloud import pods
 from localfleet.cloud.names import Names, answered
+from localfleet.cluster import programs
 from localfleet.errors import DeadlineError, FleetError
 from localfleet.network import Wire
 from localfleet.waiting import until
+from scripts import demo
+from tests.support.manifests import ROOT
 
 STAGES = Path(profiles.__file__).parents[1] / "stages.yaml"
 
@@ -50,11 +53,28 @@ def test_the_last_entry_serves_all_further_workers(tmp_path: Path) -> None:
         ("pools: {a: {devices: [{count: 2}]}}\nworkers: [[a]]", "devices need a `driver`"),
         ("[]", "a mapping is expected"),
         ("{", "cannot be read"),
+        ("pools: {a: {}}\nworkers: [[a]]\nhubGateway: Envoy", "`hubGateway` is Traefik or EnvoyGateway, not Envoy"),
     ],
 )
 def test_a_profile_that_cannot_be_is_refused_with_a_reason(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(profiles.ProfileError, match=re.escape(says)):
         profile(tmp_path, text)
+
+
+def test_traefik_is_there_for_a_hub_that_has_it_alone(tmp_path: Path) -> None:
+    default, other = profiles.load(), profile(tmp_path, "pools: {a: {}}\nworkers: [[a]]\nhubGateway: EnvoyGateway")
+
+    assert [default.gateway(index).value for index in (0, 1)] == ["Traefik", "EnvoyGateway"]
+    assert [other.gateway(index).value for index in (0, 1)] == ["EnvoyGateway", "EnvoyGateway"]
+    assert set(programs(default.gateway(0))) - set(programs(default.gateway(1))) == {"traefik", "traefik-crds"}
+    assert {"envoy-gateway", "envoy"} <= set(programs(default.gateway(1)))
+
+
+@pytest.mark.parametrize("name", ["platform", "cloud"])
+def test_the_demos_hub_has_the_gateway_that_it_is_to_have(name: str) -> None:
+    (gateway, *_) = yaml.safe_load_all((ROOT / "examples" / "demo" / f"{name}.yaml").read_text())
+
+    assert gateway["spec"]["backend"] == profiles.load(demo.PROFILE).hub_gateway.value
 
 
 def test_devices_beyond_the_bound_of_a_slice_go_into_further_slices(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from kubeloop.steps import KUBE
 from kubeloop.types import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET
 from kubeloop.watched import collect_watches
 from kubeloop.wiring import Runners, runner
-from localfleet.apiserver import free_ports
+from localfleet.network import free_ports
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService, labels, names
 from modelplane_operator.operator import OWN_TYPES
 from modelplane_operator.routing.endpoint import controller as model_endpoint
@@ -202,13 +202,18 @@ def backend() -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=[*SPECS])
 async def front(
-    request: pytest.FixtureRequest, api: Api, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    api: Api,
+    backend: str,
+    keys: KeyService,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Front]:
     folder = tmp_path_factory.mktemp("front")
     (folder / "hosts").write_text(
         f"127.0.0.1 localhost traefik.traefik-system.svc modelplane.envoy-gateway-system.svc.cluster.local {KEYS}\n"
     )
-    async with opened(request.param, api, folder) as it:
+    reached = [(own_address(), int(backend.rpartition(":")[2])), ("127.0.0.1", keys.port)]
+    async with opened(request.param, api, folder, reached) as it:
         yield it
 
 

@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as Sent
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from kubeloop.probes import serve_app
-from localfleet.apiserver import free_ports
+from localfleet.network import free_ports
 
 
 @dataclass(frozen=True, slots=True)

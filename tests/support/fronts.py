@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +21,8 @@ import pytest
 import yaml
 
 from localfleet import binaries, hostgateway
-from localfleet.apiserver import free_ports
+from localfleet.enclosure import Address
+from localfleet.network import free_ports
 from modelplane_operator.api import labels
 from modelplane_operator.routing.gateway.render import DATA_PLANES
 from tests.support.api import Api
@@ -103,8 +104,11 @@ def own_address() -> str:
 
 
 @asynccontextmanager
-async def opened(backend: str, api: Api, folder: Path) -> AsyncIterator[Front]:
-    """A gateway at work, for which this process renders: on ports that are free, without a load balancer before it."""
+async def opened(backend: str, api: Api, folder: Path, reached: Sequence[Address]) -> AsyncIterator[Front]:
+    """A gateway at work, for which this process renders: on ports that are free, without a load balancer before it.
+
+    It reaches the API server and these addresses of this machine; Traefik reaches all of them.
+    """
     programs = binaries.ensure("gateway-api-crds", "envoy-gateway-crds", "traefik", "traefik-crds")
     kinds = (programs["gateway-api-crds"], programs["envoy-gateway-crds"])
     await api.define(*kinds, programs["traefik-crds"] / "01-traefik-crd.yml")
@@ -114,7 +118,7 @@ async def opened(backend: str, api: Api, folder: Path) -> AsyncIterator[Front]:
         place = {"gateway": "modelplane", "namespace": "modelplane-system", "address": ADDRESS}
         kubectl = api.server.binaries["kubectl"]
         await asyncio.to_thread(hostgateway.stand_in, kubectl, api.server.kubeconfig, **place)
-        running = envoy(api.server.kubeconfig, folder)
+        running = envoy(api.server.kubeconfig, folder, reached)
     with pytest.MonkeyPatch.context() as patch, running as front:
         for name, port in {"PORT": front.port, "TLS_PORT": front.secure, "BALANCER_PORT": front.port}.items():
             patch.setattr(DATA_PLANES[backend], name, port)
@@ -122,11 +126,12 @@ async def opened(backend: str, api: Api, folder: Path) -> AsyncIterator[Front]:
 
 
 @contextmanager
-def envoy(kubeconfig: Path, folder: Path) -> Iterator[Front]:
-    port, secure = free_ports(2)
+def envoy(kubeconfig: Path, folder: Path, reached: Sequence[Address]) -> Iterator[Front]:
+    ports = port, secure = free_ports(2)
     hosts, authorities = (folder / "hosts").read_text(), folder / "authorities.pem"
     trusted = authorities if authorities.exists() else None
-    with hostgateway.envoy_gateway(kubeconfig, folder / "envoy", hosts=hosts, authorities=trusted) as it:
+    files = {"hosts": hosts, "authorities": trusted}
+    with hostgateway.envoy_gateway(kubeconfig, folder / "envoy", ports, reached, **files) as it:
         yield Front("EnvoyGateway", port, secure, it.process, it.command.log)
 
 

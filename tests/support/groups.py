@@ -6,7 +6,7 @@ import pytest
 
 from localfleet import pytest_plugin
 
-STAGE, SECOND_STAGE, FLEET, FRONTS = "the stage", "the second stage", "the fleet", "the fronts"
+STAGE, SECOND_STAGE, FLEET = "the stage", "the second stage", "the fleet"
 SHARED = {
     "tests/integration/test_t": SECOND_STAGE,
     "tests/integration/test_w": SECOND_STAGE,
@@ -16,10 +16,8 @@ SHARED = {
     "tests/clusters/cluster/test_clusters.py": FLEET,
     "tests/faults/": FLEET,
     "tests/localfleet/test_fleet.py": FLEET,
-    "tests/routing/gateway/test_gateways.py": FRONTS,
-    "tests/routing/test_routing.py": FRONTS,
 }
-"""Files that share a fleet, so that it is started once, or the fixed ports of Envoy Gateway, which one process has.
+"""Files that share a fleet, so that it is started once.
 
 Every other file is a group of its own. They come in this order: a folder has a stage, which would be set up again
 whenever a file of another came in between.
@@ -37,7 +35,8 @@ LONG = (
     "tests/api/test_bounds.py",
     "tests/operator/test_operator.py",
     "tests/localfleet/test_engine_cluster.py",
-    FRONTS,
+    "tests/routing/test_routing.py",
+    "tests/routing/gateway/test_gateways.py",
     "tests/test_permissions.py",
     "tests/test_names_of_others.py",
 )

@@ -15,7 +15,7 @@ import aiohttp
 import orjson
 import pytest
 
-from localfleet.apiserver import free_ports
+from localfleet.network import free_ports
 from localfleet.processes import Command, Running, start
 from tests.support.manifests import ROOT
 

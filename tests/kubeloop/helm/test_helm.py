@@ -28,9 +28,9 @@ from kubeloop.helm.records import mark_failed, revisions
 from kubeloop.helm.release import Release, Revision, Run
 from kubeloop.objects import Key
 from kubeloop.types import CONFIG_MAP, SECRET
-from localfleet.apiserver import free_ports
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, Match, Rule
+from localfleet.network import free_ports
 from modelplane_operator.api import labels
 from tests.support.api import Api
 from tests.support.charts import pack

@@ -23,7 +23,7 @@ from kubeloop.helm import proxy as helm_proxy
 from kubeloop.helm.command import HelmCommand, HelmError
 from kubeloop.helm.proxy import HANDSHAKE, proxy_to
 from localfleet import binaries
-from localfleet.apiserver import free_ports
+from localfleet.network import free_ports
 from tests.support.charts import pack
 from tests.support.waiting import SECONDS, until
 

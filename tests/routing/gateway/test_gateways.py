@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,8 @@ import pytest
 import trustme
 import yaml
 
-from localfleet.apiserver import free_ports
+from localfleet.enclosure import Address
+from localfleet.network import free_ports
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
@@ -66,6 +67,10 @@ class Backends:
     addressed: int
     stranger: int
 
+    @property
+    def addresses(self) -> Sequence[Address]:
+        return [(self.address, port) for port in (self.plain, self.named, self.addressed, self.stranger)]
+
 
 @pytest.fixture(scope="module")
 def backends(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Backends, Path]]:
@@ -89,7 +94,7 @@ def backends(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Backen
 @pytest.fixture(scope="module", params=[*DATA_PLANES])
 async def front(request: pytest.FixtureRequest, api: Api, backends: tuple[Backends, Path]) -> AsyncIterator[Front]:
     ports, folder = backends
-    async with opened(request.param, api, folder) as running:
+    async with opened(request.param, api, folder, ports.addresses) as running:
         rendered = manifests(ports, request.param)
         await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(rendered))
         running.wait_until_routed("plain", "named", "bearer", "keyed", "hosted", "renamed", "many", "split")

@@ -14,7 +14,7 @@ import yaml
 from kubeloop.client.access import Access, read_kubeconfig
 from kubeloop.client.kube import Kube, connect
 from kubeloop.objects import Key
-from localfleet.apiserver import free_ports
+from localfleet.network import free_ports
 from modelplane_operator.routing.service.api_keys import MOST, path_of, signing_key
 from modelplane_operator.routing.service.key_service import (
     FRESH,
