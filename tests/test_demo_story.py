@@ -16,7 +16,7 @@ from scripts import demo, demo_story
 from tests.support.console import Command, Shell, commands, saying
 from tests.support.manifests import ROOT, load
 
-TOUR = ROOT / demo_story.TOUR
+README, TOUR = ROOT / "README.md", ROOT / demo_story.TOUR
 
 
 def test_six_offers_are_printed_and_the_page_is_first(tmp_path: Path) -> None:
@@ -81,8 +81,14 @@ def home(tmp_path: Path) -> Iterator[Path]:
     run_demo(folder, "--down")
 
 
+def offered(home: Path) -> Sequence[str]:
+    """Run the demo as `make demo` does; return the commands that it offers."""
+    _, heading, text = run_demo(home).partition("\nWhat to type next")
+    assert heading
+    return list(demo_story.commands(text))
+
+
 def run_demo(home: Path, *arguments: str) -> str:
-    """Run the demo as `make demo` does; return what it printed."""
     command = [sys.executable, "scripts/demo.py", *arguments]
     environment = variables(home)
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=600)
@@ -116,10 +122,9 @@ CODES = {"modelplane why": 3}
 @pytest.mark.fleet
 @pytest.mark.slow
 def test_what_the_demo_offers_ends_well_pasted_in_its_order(home: Path) -> None:
-    text = run_demo(home)
     typed = [
         Command(Path("printed"), number, each, code=next((CODES[key] for key in CODES if key in each), 0))
-        for number, each in enumerate(demo_story.commands(text))
+        for number, each in enumerate(offered(home))
     ]
 
     ran = pasted(home, typed)
@@ -146,17 +151,18 @@ def clusters(printed: str) -> Sequence[str]:
 
 
 SAYS = {
+    '"model": "Qwen/': "I am Qwen/Qwen2.5-1.5B-Instruct, a simulated model in pod",
     "get servingstacks -A -o": ": Deployed",
     "get modelcaches": "made-up",
     "--dry-run=server": "worker-1",
     "plan --drain": "worker-2",
     "kubectl wait llmi": "condition met",
-    "modelplane drain worker-1": "worker-1 is empty",
+    "modelplane drain worker-1 --undo": "worker-1 takes replicas again",
     "%{http_code}": "401",
     "Bearer a-key": '"qwen3-8b"',
     "x-api-key": '"qwen3-8b"',
     "modelplane ask": 'You asked "Hi". I am qwen3-8b',
-    "modelplane tree": "pod",
+    "modelplane tree": "Pod qwen3-8b-",
     "tail -n": "{",
     "curl -s -w '\\n' $URL/v1/models": '"qwen3-8b"',
     "make demo-down": "the fleet is down",
@@ -166,10 +172,12 @@ SAYS = {
 
 @pytest.mark.fleet
 @pytest.mark.slow
-def test_the_tour_ends_well_typed_in_its_order(home: Path) -> None:
-    first = next(demo_story.commands(run_demo(home)))
-    typed = [Command(TOUR, 0, first), *(each for each in commands(TOUR) if not each.why_not)]
+def test_the_readme_and_the_tour_end_well_typed_in_their_order(home: Path) -> None:
+    first = Command(TOUR, 0, offered(home)[0])
+    tour = [each for each in commands(TOUR) if not each.why_not]
 
-    ran = pasted(home, typed)
+    ran = pasted(home, [first, *commands(README), first, *tour])
 
-    assert saying(ran, SAYS | {"worker-1 --undo": "takes replicas again"}) >= SAYS.keys()
+    assert saying(ran, SAYS) == SAYS.keys()
+    (drained,) = (printed for command, printed in ran if command.text == "modelplane drain worker-1")
+    assert "worker-1 is empty" in drained
