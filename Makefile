@@ -39,7 +39,7 @@ fleet-binaries: setup  ## Pack the fleet's programs for machines of this kind: F
 
 fleet-down: demo-down  ## The same as demo-down
 
-test: setup  ## Run the pure tests, and the most telling ones on real API servers (built once): docs/testing.md
+test: setup  ## Run the pure tests, and the most telling ones on real API servers (built once): docs/internals/testing.md
 	$(BIN)/python -m localfleet build etcd kube-apiserver kubectl helm
 	$(SPREAD) --hypothesis-profile=quick -m "(server or not (fleet or faults or oracle or processes)) and not slow and not long"
 
@@ -97,10 +97,10 @@ type: setup  ## Type-check only
 crds: setup  ## Write the generated files: crds/, docs/reference/, tables of pages, the chart's schema and more
 	$(BIN)/python scripts/generate.py
 
-bench: setup  ## Measure against targets; writes docs/performance-tables.md and the table of docs/scaling.md
+bench: setup  ## Measure against targets; writes docs/internals/performance-tables.md and the table of docs/scaling.md
 	$(BIN)/python -m benchmarks
 
-golden: setup  ## Rewrite the expected outputs of pure tests: read the diff before you commit it (the others: docs/testing.md)
+golden: setup  ## Rewrite the expected outputs of pure tests: read the diff before you commit it (the others: docs/internals/testing.md)
 	$(BIN)/pytest --quiet --golden-update $$(grep -rlw --include='test_*.py' golden tests)
 
 image image-push: IMAGE ?= modelplane-operator:dev

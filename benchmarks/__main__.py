@@ -1,4 +1,4 @@
-"""Run benchmarks, print their figures, and write them to docs/performance-tables.md and docs/scaling.md.
+"""Run benchmarks, print their figures, and write them to docs/internals/performance-tables.md and docs/scaling.md.
 
     python -m benchmarks                            all of them, as the pages have them; hours
     python -m benchmarks --quick                    all of them, small, in some minutes, to see that they work

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "performance-tables.md"
+PAGE = ROOT / "docs" / "internals" / "performance-tables.md"
 SIZING_PAGE = ROOT / "docs" / "scaling.md"
 COUNTS = ROOT / "benchmarks" / "counts.json"
 COUNTED = frozenset({"writes", "requests", "files", "kB"})

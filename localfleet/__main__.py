@@ -15,7 +15,7 @@ import typer
 from localfleet import binaries, profiles, seed
 from localfleet.cluster import kinds
 from localfleet.errors import FleetError
-from localfleet.fleet import Fleet, Options, default_folder, path
+from localfleet.fleet import Fleet, Options, default_folder, environment_inside
 from localfleet.network import Direction
 
 app = typer.Typer(
@@ -115,10 +115,10 @@ def execute(
     """
     found = fleet_that_is_up()
     inside = found.inside(command, cluster)
-    os.environ["PATH"] = path()
+    environment = environment_inside()
     if cluster is not None:
-        os.environ["KUBECONFIG"] = str(found.inner_kubeconfig(cluster))
-    os.execvp(inside[0], inside)  # noqa: S606 - the person's own command, as it was given
+        environment["KUBECONFIG"] = str(found.inner_kubeconfig(cluster))
+    os.execvpe(inside[0], inside, environment)  # noqa: S606 - the person's own command, as it was given
 
 
 @app.command()

@@ -236,7 +236,7 @@ class Fleet:
     def start_supervisor(self) -> None:
         self.folder.mkdir(parents=True, mode=0o700)
         command = [*namespaces(), sys.executable, "-m", "localfleet.supervisor", str(self.folder)]
-        environment = {**os.environ, "PATH": path(), "PYTHONPATH": str(Path(__file__).parents[1])}
+        environment = {**environment_inside(), "PYTHONPATH": str(Path(__file__).parents[1])}
         with self.log.open("wb") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
@@ -269,6 +269,12 @@ def default_folder() -> Path:
 
 def path() -> str:
     return f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_PATH}"
+
+
+def environment_inside() -> dict[str, str]:
+    """Return this process's environment for programs in the fleet's network, which reaches none of its proxies."""
+    variables = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    return variables | {"PATH": path()}
 
 
 def namespaces() -> list[str]:

@@ -75,7 +75,7 @@ def _run(settings: Settings, access: Access, build: Build, name: str = "operator
     logs.configure(level=settings.log_level, json=not sys.stderr.isatty())
     speak_http2()
     shrink_tls_buffers()
-    gc.set_threshold(20_000, 20, 100)  # the caches hold many objects for long: docs/performance.md
+    gc.set_threshold(20_000, 20, 100)  # the caches hold many objects for long: docs/internals/performance.md
     cel.compile("true")  # parsing the grammar takes half a second, which the first decision would have to wait for
     service = Service("modelplane-operator", __version__, socket.gethostname())
     with export_spans("" if traces_enabled() else None, service, traces_by_grpc()):

@@ -1,7 +1,7 @@
 """Host the operator in Kopf, which handles startup, signals and an orderly stop.
 
 Kopf gets its own registry with activities and, if the admission webhook is enabled, its handlers. It watches no
-resources, so it makes no requests to the API server (docs/decisions/0010, 0081).
+resources, so it makes no requests to the API server (docs/internals/decisions/0010, 0081).
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """A model answers on your machine: a fleet, the operator, two GPU clusters, one deployment, one URL.
 
+What the demo says, and what it offers to type next, is in `demo_story.py`; docs/tour.md has more of it.
+
 The clusters have nothing on them to begin with. The operator installs their software, and the hub's, with the real
 Helm; the charts are small ones under the real ones' names (`localfleet/charts.py`), since those are not to be had here.
 
@@ -12,13 +14,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,21 +34,21 @@ from rich.table import Column
 from localfleet import binaries
 from localfleet.charts import envoy_gateway, pack, stand_in
 from localfleet.errors import FleetError
-from localfleet.fleet import Fleet, Options, default_folder, path, prepare
+from localfleet.fleet import Fleet, Options, default_folder, environment_inside, prepare
 from localfleet.kubeclient import APPLY, ApiError, KubeClient, Manifest, connect, entries, section
 from localfleet.processes import tail
 from modelplane_operator.api.names import remote_namespace
 from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.clusters.stack.charts import STACK
-from scripts import chart, demo_cache, terminal
+from scripts import chart, demo_cache, demo_story, terminal
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE = ROOT / "localfleet" / "profiles" / "demo.yaml"
 PLATFORM, MODEL = (ROOT / "examples" / "demo" / f"{name}.yaml" for name in ("platform", "model"))
 CACHE = ROOT / "examples" / "demo" / "cache.yaml"
-GUARDED = ROOT / "examples" / "recipes" / "api-keys.yaml"
 WORKERS = ("worker-1", "worker-2")
-CACHED, WITH_STORAGE = "made-up", WORKERS[0]
+CACHED = demo_story.CACHED
+ENVIRONMENT = "env"  # in the fleet's folder, for a terminal to reach the fleet
 # Times are shorter than in production: somebody is watching.
 HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=10")
 # API servers of the fleet: a tenant may bring one of them as a cluster of its own (docs/llminference.md).
@@ -58,7 +59,7 @@ HUB_GATEWAY = "modelplane-operator-hub-gateway"
 WEBHOOK = "localhost:9443"  # in the hub's network, where its API server is, too
 SIGNED_IN = "8760h"  # for as long as somebody may play
 PROGRAM = "scripts.demo_operator"
-SYSTEM, NAMESPACE, NAME = "modelplane-system", "ml-team", "qwen3-8b"
+SYSTEM, NAMESPACE, NAME = "modelplane-system", demo_story.NAMESPACE, demo_story.MODEL
 API = "/apis/modelplane.ai/v1alpha1"
 INSTALLED = [one for one in STACK if one.default]
 STACKS = f"/apis/infrastructure.modelplane.ai/v1alpha1/namespaces/{SYSTEM}/servingstacks"
@@ -148,7 +149,7 @@ class Program:
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
-                env={**os.environ, "PATH": path(), **self.environment},
+                env={**environment_inside(), **self.environment},
                 start_new_session=True,
             )
         self.pid_file.write_text(str(process.pid))
@@ -343,16 +344,14 @@ class Reply:
     pod: str
 
 
-def question() -> Manifest:
-    return {"model": NAME, "messages": [{"role": "user", "content": "Who are you?"}]}
-
-
 async def chat(url: str, *, stream: bool) -> Reply:
     """Ask for a chat completion; raises aiohttp.ClientError when there is none."""
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10), raise_for_status=True) as session,
         session.post(
-            url, data=orjson.dumps(question() | {"stream": stream}), headers={"Content-Type": "application/json"}
+            url,
+            data=orjson.dumps(demo_story.QUESTION | {"stream": stream}),
+            headers={"Content-Type": "application/json"},
         ) as answer,
     ):
         body = await answer.text()
@@ -392,57 +391,74 @@ async def first_reply(url: str, say: Say) -> Reply:
 
 
 async def run(console: Console) -> None:
-    prepare(PROFILE)  # before anything else is drawn: it draws itself
+    print(terminal.folded(demo_story.opening(gateway_spec()["backend"])), flush=True)
+    print(flush=True)
+    prepare(PROFILE)  # before the display is drawn: it draws itself
     fleet, display, began = Fleet(default_folder()), Display(console), time.monotonic()
     with display.shown():
-        with display.step("A fleet: a hub and two GPU clusters") as say:
+        with display.step("Start three Kubernetes clusters: a hub, and two with GPUs") as say:
             await asyncio.to_thread(bring_up, fleet, say)
         async with on_hub(fleet) as hub:
-            with display.step("Our kinds, on the hub"):
+            with display.step("Add Modelplane's kinds to the hub's API"):
                 await hub.install(definitions())
-            with display.step(
-                "The chart's accounts and policies, and the operator and the key service as these accounts"
-            ):
+            with display.step("Start the operator, with the permissions and policies of its chart"):
                 fill(fleet)
                 stop(fleet)
                 start(fleet)
-            with display.step("The platform team: a gateway, two classes, two clusters, and their software") as say:
+            with display.step("Platform team: apply a gateway, hardware and two clusters") as say:
                 publish(fleet)
                 await hub.ready(say, "inferencegateways", "default")
                 await hub.ready(say, "inferenceclusters", *WORKERS)
-            with display.step("The ML team: two replicas of a model, one URL") as say:
+            with display.step("ML team: apply a model with two replicas and one URL") as say:
                 apply(fleet, MODEL)
                 await hub.ready(say, "modeldeployments", NAME, namespace=NAMESPACE)
                 await hub.ready(say, "modelservices", NAME, namespace=NAMESPACE)
-            address = (await hub.get("modelservices", NAME, NAMESPACE))["status"]["address"]
-            url = f"{outside(fleet, address)}/v1/chat/completions"
-            with display.step("A question, through the hub gateway") as say:
-                replies = [await first_reply(url, say), await chat(url, stream=True)]
+            url = (await hub.get("modelservices", NAME, NAMESPACE))["status"]["address"]
+            chat_url = f"{outside(fleet, url)}/v1/chat/completions"
+            with display.step("Send the model a question, through the hub gateway") as say:
+                reply = await first_reply(chat_url, say)
+                await chat(chat_url, stream=True)
             seconds = time.monotonic() - began
-            with display.step("The weights of a made-up model, and a replica that starts from them") as say:
+            with display.step("ML team: download weights, and start a model from them") as say:
                 apply(fleet, CACHE)
                 await fill_cache(fleet, hub, say)
                 await hub.ready(say, "modeldeployments", CACHED, namespace=NAMESPACE)
             replicas = (await hub.get("modelreplicas", namespace=NAMESPACE))["items"]
-    console.print()
-    for manifest in replicas:
-        weights = section(manifest, "spec", "modelCacheRef").get("name")
-        rest = f", from the weights of ModelCache {weights}" if weights else ""
-        print(f"replica {manifest['metadata']['name']} runs on {manifest['spec']['clusterName']}{rest}")
-    for kind, reply in zip(("answered", "streamed"), replies, strict=True):
-        print(f"\n{kind} by pod {reply.pod} on {reply.cluster}:\n  {reply.text}")
-    print(terminal.folded(suggestions(fleet, url)))
-    print(f"answered in {seconds:.0f} s")
+    placed = {manifest["metadata"]["name"]: manifest["spec"]["clusterName"] for manifest in replicas}
+    print(terminal.folded(demo_story.happened(placed, reply.text, seconds)))
+    print(terminal.folded(demo_story.next_steps(write_environment(fleet, url), os.environ.get("LOCALFLEET_HOME", ""))))
+
+
+def gateway_spec() -> Manifest:
+    """Return the spec of the InferenceGateway that the demo applies."""
+    return next(yaml.safe_load_all(PLATFORM.read_text()))["spec"]
+
+
+def write_environment(fleet: Fleet, url: str) -> Path:
+    """Write the script that makes a terminal reach the fleet; return its path."""
+    gateway = f"http://127.0.0.1:{fleet.cluster('hub')['ports']['gateway']}"
+    # The hub gateway takes requests as a proxy gets them, so that `url` works although its address is the fleet's.
+    variables = {"KUBECONFIG": str(fleet.kubeconfig("hub")), "URL": url, "FLEET": str(fleet.folder)}
+    variables |= {"http_proxy": gateway, "no_proxy": "127.0.0.1,localhost"}
+    if home := os.environ.get("LOCALFLEET_HOME"):
+        variables["LOCALFLEET_HOME"] = home
+    file = fleet.folder / ENVIRONMENT
+    file.write_text(
+        demo_story.environment(variables, [ROOT / ".venv" / "bin", binaries.ensure("kubectl")["kubectl"].parent])
+    )
+    return file
 
 
 async def fill_cache(fleet: Fleet, hub: Hub, say: Say) -> None:
-    """Fill the volume as a node would, and say how far it is; nothing is done when it is full from the last time."""
+    """Fill the volumes as nodes would, and say how far they are; nothing is done when they are full already."""
 
     async def staged() -> bool:
         return holds(await hub.get("modelcaches", CACHED, NAMESPACE), "Ready")
 
-    async with connect(fleet.kubeconfig(WITH_STORAGE)) as worker, asyncio.TaskGroup() as group:
-        group.create_task(demo_cache.filled(fleet, WITH_STORAGE, worker, remote_namespace(NAMESPACE), staged))
+    async with AsyncExitStack() as connections, asyncio.TaskGroup() as group:
+        for name in WORKERS:
+            worker = await connections.enter_async_context(connect(fleet.kubeconfig(name)))
+            group.create_task(demo_cache.filled(fleet, name, worker, remote_namespace(NAMESPACE), staged))
         said, deadline = "", time.monotonic() + DEADLINE
         while not await staged():
             told = section(await hub.get("modelcaches", CACHED, NAMESPACE), "status", "summary")
@@ -507,78 +523,6 @@ def outside(fleet: Fleet, address: str) -> str:
     """The URL by which this machine reaches what the hub's gateway serves at an address."""
     segments = address.split("/", 3)[3]  # http: / / host / ...
     return f"http://127.0.0.1:{fleet.cluster('hub')['ports']['gateway']}/{segments}"
-
-
-def suggestions(fleet: Fleet, url: str) -> str:
-    kubectl = binaries.ensure("kubectl")["kubectl"]
-    home = os.environ.get("LOCALFLEET_HOME")
-    python = f"{'LOCALFLEET_HOME=' + shlex.quote(home) + ' ' if home else ''}.venv/bin/python -m localfleet"
-    body = orjson.dumps(question()).decode()
-    taint = '{"spec":{"taints":[{"key":"maintenance","effect":"NoExecute"}]}}'
-    drained = f"kubectl patch inferencecluster worker-1 --type=merge -p '{taint}'"
-    guarded = url.replace(f"/{NAME}/", f"/{NAME}-with-keys/")
-    return f"""
-Try next, in this folder; everything below can be pasted.
-
-First, for all of it:
-  export KUBECONFIG={fleet.kubeconfig("hub")} PATH="$PATH:{kubectl.parent}"
-
-Ask again:
-  curl -s {url} -H 'Content-Type: application/json' -d '{body}'
-
-Look:
-  kubectl get inferenceclusters,modelservices -A
-  kubectl get servingstacks -A -o yaml
-  kubectl get modeldeployments,modelreplicas,modelendpoints -n {NAMESPACE}
-  kubectl describe modeldeployment {NAME} -n {NAMESPACE}
-  kubectl get modelcaches -n {NAMESPACE} -o wide
-
-A model in five fields, on a cluster that the operator chooses; docs/llminference.md has those on a cluster of your own:
-  kubectl apply -f examples/llminference/fleet.yaml
-  kubectl get llminferences -n {NAMESPACE}
-
-Scale:
-  kubectl scale modeldeployment {NAME} -n {NAMESPACE} --replicas=4
-
-Lose a cluster, see its replicas move after half a minute, and find it again:
-  {python} fault cut worker-2
-  kubectl get modelreplicas -n {NAMESPACE} --watch
-  {python} fault heal worker-2
-
-Drain the other without losing a request, and take it back:
-  {drained}
-  kubectl get modelreplicas -n {NAMESPACE} --watch
-  kubectl patch inferencecluster worker-1 --type=merge -p '{{"spec":{{"taints":[]}}}}'
-
-Give it a second URL, for clients with an API key alone, and ask there without a key and with one:
-  kubectl create secret generic chat-keys -n {NAMESPACE} --from-literal=me=a-key-of-mine
-  kubectl apply -f {GUARDED.relative_to(ROOT)}
-  kubectl wait -n {NAMESPACE} --for=condition=Ready modelservice/qwen3-8b-with-keys
-  curl -i {guarded} -H 'Content-Type: application/json' -d '{body}'
-  curl -s {guarded} -H 'Content-Type: application/json' -H 'Authorization: Bearer a-key-of-mine' -d '{body}'
-  curl -s {guarded} -H 'Content-Type: application/json' -H 'x-api-key: a-key-of-mine' -d '{body}'
-
-Ask for a GPU that no cluster has, and read why there is no place:
-  sed '/^---/,$d; s/{NAME}$/too-big/; s/22Gi/220Gi/' {MODEL.relative_to(ROOT)} | kubectl apply -f -
-  .venv/bin/modelplane why {NAMESPACE}/too-big
-
-Have the same told before anything is stored, and what a drain would come to:
-  sed '/^---/,$d; s/{NAME}$/too-big/; s/22Gi/220Gi/' {MODEL.relative_to(ROOT)} | kubectl apply --dry-run=server -f -
-  .venv/bin/modelplane plan --drain worker-1
-
-Ask by the command, and see pods; what they lead to is in the fleet's own network, and so they run there:
-  {python} exec --in hub -- .venv/bin/modelplane ask {NAMESPACE}/{NAME} Hi
-  {python} exec --in hub -- .venv/bin/modelplane tree {NAMESPACE}/{NAME}
-
-See all of it in a browser, live (docs/page.md):
-  .venv/bin/modelplane page
-
-What the operator says:
-  tail -f {operator_of(fleet).log}
-
-End all of it:
-  {"LOCALFLEET_HOME=" + shlex.quote(home) + " " if home else ""}make demo-down
-"""
 
 
 def down() -> None:

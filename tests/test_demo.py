@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from localfleet import binaries
-from localfleet.fleet import Fleet
-from scripts import chart, demo, terminal
+from scripts import chart, demo, demo_story, terminal
 
 pytestmark = pytest.mark.fleet
 
@@ -34,24 +33,21 @@ def test_the_demo_has_the_accounts_rights_and_policies_of_the_chart() -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
-def test_what_to_try_next_fits_the_terminal_and_can_be_pasted(
-    columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """But for a path or a URL, which cannot be broken."""
-    monkeypatch.setattr(Fleet, "kubeconfig", lambda _, name: tmp_path / name)  # of a fleet that is not up
-    said = demo.suggestions(Fleet(tmp_path), "http://127.0.0.1:41234/ml-team/qwen3-8b/v1/chat/completions")
+def test_what_the_demo_says_fits_the_terminal_and_can_be_pasted(columns: int, tmp_path: Path) -> None:
+    """But for a path, which cannot be broken."""
+    said = demo_story.next_steps(tmp_path / "env", str(tmp_path))
     folded = terminal.folded(said, columns)
 
     for line in folded.splitlines():
         assert len(line) <= columns or max(map(len, line.split())) > columns - 12, line
-    assert words(folded) == words(said)
+    assert [words(command) for command in demo_story.commands(folded)] == [
+        words(command) for command in demo_story.commands(said)
+    ]
 
 
-def words(text: str) -> list[object]:
+def words(command: str) -> list[object]:
     """What a shell reads: JSON by what it says."""
-    lines = text.replace(" \\\n", " ").splitlines()  # as a shell does first
-    found = shlex.split("".join(line + "\n" for line in lines if line.startswith("  ")))
-    return [json.loads(word) if re.match(r"[{\[]", word) else word for word in found]
+    return [json.loads(word) if re.match(r"[{\[]", word) else word for word in shlex.split(command)]
 
 
 def test_a_note_of_a_step_is_cut_where_the_terminal_ends() -> None:

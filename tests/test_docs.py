@@ -54,7 +54,7 @@ def test_a_link_leads_somewhere(page: Path, target: str) -> None:
 
 
 def test_the_index_of_decisions_lists_each_page_by_its_title() -> None:
-    folder = ROOT / "docs" / "decisions"
+    folder = ROOT / "docs" / "internals" / "decisions"
     rows = re.findall(r"^- \[(.+)\]\((\S+)\): .+\.$", (folder / "README.md").read_text(), re.MULTILINE)
     pages = [(page.name, page.read_text().split("\n")[0]) for page in sorted(folder.glob("0*.md"))]
 
@@ -259,7 +259,7 @@ def test_the_reference_describes_each_field_or_leads_to_where_it_does(kind: Any)
 
 def test_the_charts_memory_holds_the_fleets_that_the_pages_name() -> None:
     """By what was measured, with two Helms that take all they may, and what reads for clusters of tenants."""
-    measured = (ROOT / "docs/performance-tables.md").read_text()
+    measured = (ROOT / "docs/internals/performance-tables.md").read_text()
     found = re.search(r"^\| at its peak \| MB \| \S+ \| (\S+) \| (\S+) \|", measured, re.MULTILINE)
     assert found
     hundred, thousand = (float(figure.replace(",", "")) * 10**6 for figure in found.groups())

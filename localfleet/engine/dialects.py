@@ -78,7 +78,7 @@ def _field(body: Manifest, name: str, kind: type | tuple[type, ...], *, needed: 
     return value
 
 
-def _ask(body: Manifest, prompt: str, *limits: str, call: Call | None = None) -> Ask:
+def _ask(body: Manifest, prompt: str, *limits: str, call: Call | None = None, tool_choice: str = "") -> Ask:
     limit = next((value for name in limits if (value := _field(body, name, int)) is not None), None)
     if limit is not None and limit < 1:
         raise RequestError(400, "BadRequestError", f"{limits[0]} must be at least 1, got {limit}.", limits[0])
@@ -91,6 +91,7 @@ def _ask(body: Manifest, prompt: str, *limits: str, call: Call | None = None) ->
         include_usage=bool(options.get("include_usage")),
         exact_length=bool(body.get("ignore_eos")),
         call=call,
+        tool_choice=tool_choice,
     )
 
 
@@ -140,7 +141,8 @@ def _parse_chat(body: Manifest) -> Ask:
     chosen = choice["function"]["name"] if _is_object(choice) else choice
     offered: Offered = [(one["name"], one.get("parameters") or _NOTHING) for one in functions]
     call = _call(offered, chosen, messages, said)
-    return _ask(body, said, "max_completion_tokens", "max_tokens", call=call)
+    wanted = "" if not offered or chosen == "none" else chosen or "auto"
+    return _ask(body, said, "max_completion_tokens", "max_tokens", call=call, tool_choice=wanted)
 
 
 def _parse_completion(body: Manifest) -> Ask:
@@ -156,8 +158,10 @@ def _parse_messages(body: Manifest) -> Ask:
     choice: Manifest = _field(body, "tool_choice", dict) or {}
     tools: list[Manifest] = _field(body, "tools", list) or []
     offered: Offered = [(one["name"], one.get("input_schema") or _NOTHING) for one in tools]
-    call = _call(offered, choice.get("name") or choice.get("type"), messages, said)
-    return _ask(body, said, "max_tokens", call=call)
+    chosen = choice.get("name") or choice.get("type") or "auto"
+    call = _call(offered, chosen, messages, said)
+    wanted = "" if not offered or chosen == "none" else chosen
+    return _ask(body, said, "max_tokens", call=call, tool_choice=wanted)
 
 
 def _usage(answer: Answer) -> Manifest:

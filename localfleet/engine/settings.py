@@ -32,7 +32,9 @@ class Settings:
     startup_seconds: Annotated[float, "how long weights load before the port opens"] = 0.0
     first_token_seconds: Annotated[float, "time to the first token"] = 0.02
     tokens_per_second: Annotated[float, "per request, after the first; 0: no pause"] = 200.0
-    output_tokens: Annotated[int, "length of an answer when the request does not say"] = 32
+    output_tokens: Annotated[
+        int, "how long an answer gets, and the rest of its sentence, when the request does not say"
+    ] = 32
     max_running: Annotated[int, "requests served at a time; the others wait"] = 64
     error_rate: Annotated[float, "share of generation requests that fail, spread evenly"] = 0.0
     error_status: Annotated[int, "the HTTP status of those failures"] = 500

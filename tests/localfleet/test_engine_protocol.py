@@ -120,10 +120,10 @@ async def test_chat_streams_token_by_token_and_says_what_it_used() -> None:
         assert deltas[0]["delta"] == {"role": "assistant", "content": ""}
         assert [delta["finish_reason"] for delta in deltas] == [None] * (len(deltas) - 1) + ["stop"]
         assert chunks[-1]["choices"] == []
-        assert chunks[-1]["usage"]["completion_tokens"] == len(deltas) - 2 == 32
         whole = await town.post(FIRST, "/v1/chat/completions", CHAT)
         text = "".join(delta["delta"].get("content", "") for delta in deltas)
         assert text == (await whole.json())["choices"][0]["message"]["content"]
+        assert chunks[-1]["usage"]["completion_tokens"] == len(deltas) - 2 == len(text.split()) >= 32
         assert arrivals[-1] - arrivals[0] > 10 / 100, "the tokens must come over time, not at once"
 
 
@@ -131,14 +131,38 @@ async def test_completions_are_cut_at_sixteen_tokens_or_where_the_request_says()
     async with street(FIRST) as town:
         town.settle(engine_pod("p"), FIRST)
 
-        async def asked(**body: Any) -> tuple[int, str]:
+        async def asked(**body: Any) -> tuple[int, str, str]:
             reply = await (await town.post(FIRST, "/v1/completions", {"prompt": "Hi", **body})).json()
-            return reply["usage"]["completion_tokens"], reply["choices"][0]["finish_reason"]
+            choice = reply["choices"][0]
+            return reply["usage"]["completion_tokens"], choice["finish_reason"], choice["text"]
 
-        assert await asked() == (16, "length")
-        assert await asked(max_tokens=5) == (5, "length")
-        assert await asked(max_tokens=500) == (32, "stop")
-        assert await asked(max_tokens=50, ignore_eos=True) == (50, "length")
+        count, finish, whole = await asked(max_tokens=500)
+        assert (count, finish) == (len(whole.split()), "stop")
+        cuts: list[tuple[int, Manifest]] = [(16, {}), (5, {"max_tokens": 5}), (count, {"max_tokens": count})]
+        for limit, body in cuts:
+            used, finish, text = await asked(**body)
+            assert (used, finish) == (limit, "length" if limit < count else "stop")
+            assert text.split() == whole.split()[:limit]
+        assert (await asked(max_tokens=80, ignore_eos=True))[:2] == (80, "length")
+
+
+@pytest.mark.parametrize("least", [1, 32, 200])
+async def test_an_answer_is_sentences_about_the_prompt_and_ends_with_one(least: int) -> None:
+    async with street(FIRST) as town:
+        town.settle(engine_pod("p"), FIRST, replace(QUICK, output_tokens=least))
+
+        async def text(prompt: str) -> str:
+            body = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": prompt}]}
+            reply = await (await town.post(FIRST, "/v1/chat/completions", body)).json()
+            return reply["choices"][0]["message"]["content"]
+
+        said = await text("Why is the sky blue?")
+
+        assert said.startswith('You asked "Why is the sky blue?". I am llama, a simulated model in pod default/p ')
+        assert said.endswith(".")
+        assert least <= len(said.split()) < least + 40
+        assert (await text("word " * 5000)).startswith(f'You asked "{" ".join(["word"] * 20)}...". I am llama')
+        assert (await text("")).startswith('You asked "Be brief.". I am llama')
 
 
 async def test_messages_stream_the_events_that_anthropic_clients_expect() -> None:
@@ -337,9 +361,44 @@ FUNCTION = {"type": "function", "function": {"name": "weather", "parameters": CI
 QUESTION = {"role": "user", "content": "What is the weather in Paris"}
 
 
+TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser=hermes"]
+
+
+@pytest.mark.parametrize(
+    ("image", "flags", "refused"),
+    [
+        ("vllm/vllm-openai:v0.32.0", [], {"auto", "named"}),
+        ("vllm/vllm-openai:v0.32.0", TOOLS[:1], {"auto", "named"}),
+        ("vllm/vllm-openai:v0.32.0", TOOLS[1:], {"auto"}),
+        ("vllm/vllm-openai:v0.32.0", ["--tool-call-parser", "hermes", TOOLS[0]], set[str]()),
+        ("lmsysorg/sglang:v0.5.23", [], set[str]()),
+    ],
+)
+async def test_vllm_refuses_tools_without_its_flags(image: str, flags: list[str], refused: set[str]) -> None:
+    tool = {"name": "weather", "input_schema": CITY}
+    chosen: dict[str, tuple[Any, Any]] = {
+        "auto": (None, None),
+        "named": ({"type": "function", "function": {"name": "weather"}}, {"type": "tool", "name": "weather"}),
+        "none": ("none", {"type": "none"}),
+    }
+    async with street(FIRST) as made:
+        made.settle(engine_pod("a", args=["--model=llama", *flags], engine={"image": image}), FIRST)
+
+        for name, (openai, anthropic) in chosen.items():
+            bodies: dict[str, Manifest] = {
+                "/v1/chat/completions": {"tools": [FUNCTION], "tool_choice": openai},
+                "/v1/messages": {"tools": [tool], "tool_choice": anthropic},
+            }
+            for path, body in bodies.items():
+                reply = await made.post(FIRST, path, {"messages": [QUESTION], **body})
+                assert reply.status == (400 if name in refused else 200), (name, path)
+                if reply.status == 400:
+                    assert "--tool-call-parser" in (await reply.json())["error"]["message"]
+
+
 async def test_a_tool_is_called_in_each_dialect_until_it_has_answered() -> None:
     async with street(FIRST) as made:
-        made.settle(engine_pod("a"), FIRST)
+        made.settle(engine_pod("a", args=["--model=llama", *TOOLS]), FIRST)
 
         async def chat(*more: Manifest, **asked: Any) -> Manifest:
             body = {"messages": [QUESTION, *more], "tools": [FUNCTION], **asked}

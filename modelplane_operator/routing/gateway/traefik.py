@@ -140,7 +140,7 @@ def render_endpoint(endpoint: ModelEndpoint, backend: Backend, header: Header | 
     name = names.endpoint_backend(*endpoint.key)
     if of_cluster(endpoint):
         return tuple(_render_relayed(endpoint, backend, name))
-    # Clusters' gateways are known to speak HTTP/2, as the relay does over TLS (docs/decisions/0024).
+    # Clusters' gateways are known to speak HTTP/2, as the relay does over TLS (docs/internals/decisions/0024).
     is_replica = backend.scheme == "http" and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
     ports = port(backend.scheme, backend.port, H2C if is_replica else "")
     return (

@@ -1,7 +1,7 @@
 """API keys: the Secrets that a service requires keys from, the path of the key service, and hashes of keys.
 
 The gateway queries the key service for each request, at a path with the names of the Secrets; the client's path is not
-part of it. Traefik uses a ForwardAuth, Envoy Gateway an ExtAuth (docs/decisions/0054).
+part of it. Traefik uses a ForwardAuth, Envoy Gateway an ExtAuth (docs/internals/decisions/0054).
 
 The path ends in an HMAC that only the operator and the key service can compute, so that responses are given only about
 Secrets that a ModelService references. The HMAC's key is the private key of a certificate, in a Secret of its own.

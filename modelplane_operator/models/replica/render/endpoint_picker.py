@@ -1,7 +1,7 @@
 """Render the endpoint picker, which tells the gateway the best pod of a replica for each request.
 
 The cached part of the prompt and the length of the queue have equal weights, so that no prefix attracts requests to
-one pod while others are idle (docs/decisions/0124).
+one pod while others are idle (docs/internals/decisions/0124).
 """
 
 from __future__ import annotations
