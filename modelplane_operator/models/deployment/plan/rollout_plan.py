@@ -69,14 +69,19 @@ def decide(observed: Observed) -> RolloutPlan:
     )
     budget = Budget(
         desired=decision.desired,
-        surge=rollout.max_surge if surge else 0,
+        surge=rollout.max_surge,
         # Pods that cannot start must not take the place of those that answer.
-        unavailable=0 if observed.missing else rollout.max_unavailable if surge else max(rollout.max_unavailable, 1),
+        unavailable=0 if observed.missing else rollout.max_unavailable,
         grace=observed.grace,
     )
-    returning = frozenset(changed) if decision.missing else frozenset[Key]()
     allowed_moves = moves(
-        dict.fromkeys(disrupted), forced, observed.live_replicas, budget, now=observed.now, returning=returning
+        dict.fromkeys(disrupted),
+        forced,
+        observed.live_replicas,
+        budget,
+        now=observed.now,
+        new=len(desired.keys() - observed.live.keys()),
+        returning=frozenset() if surge else frozenset(changed),
     )
     return RolloutPlan(decision, target, desired, changed, surge, allowed_moves)
 
