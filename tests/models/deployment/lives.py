@@ -366,7 +366,8 @@ class Life:
                 assert old is None, f"{key.name} is changed during a pause"
                 images = self.frozen[name]
                 assert image_of(manifest) in images, f"{key.name} gets {image_of(manifest)} during a pause: {images}"
-            if old is not None and self._is_left(manifest):
+            site = self.sites.get(manifest["spec"]["clusterName"])
+            if old is not None and site is not None and (site.tainted or site.terminating):
                 place = self._find_place(name)
                 assert not place, f"{key.name} is changed on a cluster that it is to leave, and {place} has room"
 

@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.models.deployment.simulation import (
-    images,
-    settled,
-    wanting,
-    watched,
-)
+from kubeloop.objects import is_terminating
+from tests.models.deployment.lives import image_of
+from tests.models.deployment.simulation import DRAIN, Hub, images, places, settled, wanting, watched
 from tests.support.builders import cluster
 
 Manifest = dict[str, Any]
@@ -42,3 +39,81 @@ def test_a_cluster_that_joins_during_an_edit_takes_a_replica_before_one_leaves(n
 
     assert images(hub) == {"vllm:2"}
     assert len(hub.serving) == 2 + nodes
+
+
+# Replicas that cannot serve ------------------------------------------------------------------------------------------
+
+
+def silence(hub: Hub, cluster: str) -> None:
+    """The cluster and its gateway answer no more, and its replicas leave rotation."""
+    hub.silent[cluster] = hub.now
+    hub.settle()
+
+
+@pytest.mark.parametrize("free", [0, 1])
+def test_a_rollout_does_not_wait_for_a_surplus_replica_on_a_cluster_that_is_lost(free: int) -> None:
+    hub = settled(wanting(2), a=1, b=1)
+    silence(hub, "b")
+    hub.clusters["c"] = cluster("c", nodes=free)
+    hub.deployment = wanting(1, image="vllm:2")
+
+    watched(hub, least=free, most=3)
+
+    live = [one for one in hub.replicas.values() if not is_terminating(one)]
+    assert [image_of(one) for one in live] == ["vllm:2"]
+    assert len(hub.serving) == 1
+
+
+@pytest.mark.parametrize("free", [0, 1])
+def test_a_rollout_does_not_wait_for_a_surge_replica_whose_cluster_is_lost(free: int) -> None:
+    hub = settled(wanting(1), a=1)
+    hub.clusters["b"] = cluster("b", nodes=1)
+    hub.deployment = wanting(1, image="vllm:2")
+    hub.decide()
+    assert places(hub) == ["a", "b"]
+    hub.silent["b"] = hub.now
+    hub.tick()
+    hub.clusters["c"] = cluster("c", nodes=free)
+
+    watched(hub, least=free, most=3)
+
+    live = [one for one in hub.replicas.values() if not is_terminating(one)]
+    assert [image_of(one) for one in live] == ["vllm:2"]
+
+
+def test_a_rollout_gives_up_a_replica_on_a_lost_cluster_for_the_surge_replica() -> None:
+    """Two are wanted and one is lost: the surge replica serves in its place, and the last old one is changed."""
+    hub = settled(wanting(2), a=1, b=1)
+    silence(hub, "b")
+    hub.clusters["c"] = cluster("c", nodes=2)
+    hub.deployment = wanting(2, image="vllm:2")
+
+    watched(hub, least=1, most=4)
+
+    live = [one for one in hub.replicas.values() if not is_terminating(one)]
+    assert [image_of(one) for one in live] == ["vllm:2"] * 2
+    assert len(hub.serving) == 2
+
+
+# Replicas that leave their cluster -----------------------------------------------------------------------------------
+
+LEFT = {"a cluster that is being deleted": {"terminating": True}, "a drained cluster": {"taints": DRAIN}}
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+@pytest.mark.parametrize("left", LEFT.values(), ids=LEFT)
+def test_a_replica_that_has_a_place_elsewhere_is_not_changed_before_it_moves(left: Manifest, name: str) -> None:
+    """The free node is for the replica that moves; a surge replica beside it has no place."""
+    hub = settled(wanting(2), a=1, b=1)
+    hub.clusters |= {name: cluster(name, nodes=1, **left), "c": cluster("c", nodes=1)}
+    hub.deployment = wanting(2, image="vllm:2")
+    images_there: set[str] = set()
+    hub.decide()
+    while not hub.quiet:
+        hub.decide()
+        hub.tick()
+        images_there |= {image_of(one) for one in hub.replicas.values() if one["spec"]["clusterName"] == name}
+        assert len(hub.serving) >= 1
+
+    assert images_there == {"vllm:1"}
+    assert (places(hub), images(hub)) == (sorted({"a", "b", "c"} - {name}), {"vllm:2"})

@@ -12,8 +12,16 @@ from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaSpec
 from modelplane_operator.models.deployment.plan.moves import Budget, Moves, moves
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.render import render_replica, replica_key
-from modelplane_operator.scheduling.decision import Decision
-from modelplane_operator.scheduling.reasons import ClusterDeleted, ClusterTerminating, Forced, Tainted
+from modelplane_operator.scheduling.cluster import ClusterPhase
+from modelplane_operator.scheduling.decision import Decision, Removal
+from modelplane_operator.scheduling.reasons import (
+    ClusterDeleted,
+    ClusterTerminating,
+    Forced,
+    Outdated,
+    ScaledDown,
+    Tainted,
+)
 from modelplane_operator.scheduling.requirement import PlacementRequest, placement_request
 from modelplane_operator.scheduling.schedule import schedule
 
@@ -56,12 +64,15 @@ def decide(observed: Observed) -> RolloutPlan:
     changed = _find_changed(observed, decision, desired)
     if changed and rollout.max_surge and surge:
         extra = min(rollout.max_surge, len(changed))
-        surged = schedule(_add_replicas(request, extra), observed.fleet, now=observed.now)
+        leaving = {removal.replica.key: removal for removal in decision.removed if not _may_stand_in(removal, observed)}
+        surged = schedule(_add_replicas(request, extra), observed.fleet, now=observed.now, leaving=leaving)
         if 0 < surged.missing < extra:  # there is room for some of them
-            surged = schedule(_add_replicas(request, extra - surged.missing), observed.fleet, now=observed.now)
+            fewer = _add_replicas(request, extra - surged.missing)
+            surged = schedule(fewer, observed.fleet, now=observed.now, leaving=leaving)
         surge = not surged.missing
         if surge:
-            target, desired = surged, _render_replicas(observed, surged)
+            target = replace(surged, removed=(*leaving.values(), *surged.removed))
+            desired = _render_replicas(observed, surged)
             changed = _find_changed(observed, surged, desired)
     disrupted = [*(removal.replica.key for removal in target.removed), *changed]
     forced = frozenset(  # these do not wait until another replica serves in their place
@@ -99,6 +110,15 @@ def _only_evictions(decision: Decision, observed: Observed) -> Decision:
 
 _EVICTIONS = (ClusterDeleted, ClusterTerminating, Tainted, Forced)
 """Reasons of removals that must not wait for a pause to end."""
+
+
+def _may_stand_in(removal: Removal, observed: Observed) -> bool:
+    """True if a replica that is to go may stay as a surge replica: it has no other reason to go than the change, and
+    its cluster works.
+    """
+    info = observed.fleet.info(removal.replica.cluster)
+    works = info is not None and info.cluster.phase is ClusterPhase.READY
+    return works and isinstance(removal.reason, ScaledDown | Outdated)
 
 
 def _add_replicas(request: PlacementRequest, extra: int) -> PlacementRequest:
