@@ -99,8 +99,8 @@ class Life:
     clusters: dict[str, InferenceCluster] = field(default_factory=dict[str, InferenceCluster])
     events: list[str] = field(default_factory=list[str])
     deleted_by_hand: set[Key] = field(default_factory=set[Key])
-    frozen: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
-    """The images of each paused deployment when it was paused."""
+    frozen: dict[str, tuple[set[str], int]] = field(default_factory=dict[str, tuple[set[str], int]])
+    """The images of each paused deployment when it was paused, and its copies."""
 
     @classmethod
     def begin(cls, number: int) -> Life:
@@ -285,7 +285,9 @@ class Life:
             if not wanted.paused:
                 self.frozen.pop(name, None)
             elif name not in self.frozen:
-                self.frozen[name] = {image_of(manifest) for manifest in hub.replicas.values()}
+                engines = [manifest["spec"]["engines"][0] for manifest in hub.replicas.values()]
+                copies = {engine["copies"] for engine in engines}
+                self.frozen[name] = set(map(image_of, hub.replicas.values())), copies.pop() if len(copies) == 1 else 0
 
     # What the operator does --------------------------------------------------------------------------------------
 
@@ -364,7 +366,9 @@ class Life:
                 continue
             if wanted.paused:
                 assert old is None, f"{key.name} is changed during a pause"
-                images = self.frozen[name]
+                images, copies = self.frozen[name]
+                if wanted.copies != copies:
+                    continue  # it takes other nodes, and is as the deployment is now
                 assert image_of(manifest) in images, f"{key.name} gets {image_of(manifest)} during a pause: {images}"
             site = self.sites.get(manifest["spec"]["clusterName"])
             if old is not None and site is not None and (site.tainted or site.terminating):

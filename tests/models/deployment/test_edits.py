@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from kubeloop.objects import is_terminating
+from modelplane_operator.models.deployment.plan import plan
 from tests.models.deployment.lives import image_of
-from tests.models.deployment.simulation import DRAIN, Hub, images, places, settled, wanting, watched
+from tests.models.deployment.simulation import DRAIN, PAUSED, Hub, frozen, images, places, settled, wanting, watched
 from tests.support.builders import cluster
 
 Manifest = dict[str, Any]
@@ -117,3 +118,43 @@ def test_a_replica_that_has_a_place_elsewhere_is_not_changed_before_it_moves(lef
 
     assert images_there == {"vllm:1"}
     assert (places(hub), images(hub)) == (sorted({"a", "b", "c"} - {name}), {"vllm:2"})
+
+
+# Replicas of a paused deployment -------------------------------------------------------------------------------------
+
+
+def paused(replicas: int, **edited: Any) -> Hub:
+    """A deployment with its replicas on `a`, which is paused, and then edited."""
+    hub = settled(wanting(replicas), a=replicas)
+    hub.clusters["b"] = cluster("b", nodes=replicas)
+    frozen(hub, wanting(replicas, **edited), **PAUSED)
+    return hub
+
+
+def test_a_replica_of_a_paused_deployment_that_somebody_deletes_is_created_after_the_pause() -> None:
+    hub = paused(2, image="vllm:2")
+    hub.end(min(hub.replicas))
+
+    watched(hub, least=1, most=2)
+    status = plan(hub.observed).status
+    assert status is not None
+    reported = {item.type: (item.reason, item.message) for item in status.conditions}
+
+    assert (len(hub.replicas), images(hub)) == (1, {"vllm:1"})
+    assert reported["Progressing"] == ("Settled", "1 replica is created when the pause ends")
+    assert reported["ReplicasScheduled"][0] == "Scheduling"
+    assert reported["Ready"][0] != "Available"
+
+    hub.deployment = wanting(2, image="vllm:2")
+    watched(hub, least=1, most=3)
+    assert (len(hub.serving), images(hub)) == (2, {"vllm:2"})
+
+
+@pytest.mark.parametrize("edited", [{"image": "vllm:2"}, {"image": "vllm:2", "size": "80Gi"}], ids=str)
+def test_a_replica_that_leaves_a_drained_cluster_during_a_pause_keeps_its_engines(edited: Manifest) -> None:
+    hub = paused(1, **edited)
+    hub.clusters["a"] = cluster("a", nodes=1, taints=DRAIN)
+
+    watched(hub, least=1, most=2)
+
+    assert (places(hub), images(hub)) == (["b"], {"vllm:1"})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kubeloop.objects import Key, Manifest
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import Rollout
-from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaSpec
+from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaSpec, PlacedEngine
+from modelplane_operator.api.placement import EnginePlacement, Placement
 from modelplane_operator.models.deployment.plan.moves import Budget, Moves, moves
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.render import render_replica, replica_key
@@ -98,10 +99,13 @@ def decide(observed: Observed) -> RolloutPlan:
 
 
 def _only_evictions(decision: Decision, observed: Observed) -> Decision:
-    """Keep only the removals from drained or deleted clusters, and the placements that replace them."""
+    """Keep only the removals from drained or deleted clusters, and the placements that replace them.
+
+    A replica that somebody deletes is created again after the pause.
+    """
     evicted = tuple(removal for removal in decision.removed if isinstance(removal.reason, _EVICTIONS))
     room = max(decision.desired - len(observed.live) + len(evicted), 0)
-    new = decision.new[:room]
+    new = decision.new[: min(room, len(evicted))]
     placements = tuple(
         placement for placement in decision.placements if placement in new or placement not in decision.new
     )
@@ -129,15 +133,32 @@ def _add_replicas(request: PlacementRequest, extra: int) -> PlacementRequest:
 def _render_replicas(observed: Observed, decision: Decision) -> Mapping[Key, Manifest]:
     """Return the desired ModelReplica of each placement, by key.
 
-    A frozen deployment renders only new placements.
+    A frozen deployment renders only new placements, each with the engines of the replica that it replaces.
     """
     deployment, cache = observed.deployment, observed.cache if isinstance(observed.cache, ModelCache) else None
+    placements, engines = decision.placements, dict[Placement, Sequence[PlacedEngine]]()
+    if observed.frozen:
+        placements = decision.new
+        engines = {
+            placement: ModelReplica.parse(observed.live[removal.replica.key]).spec.engines
+            for placement, removal in zip(decision.new, decision.removed, strict=False)
+            if _pods(placement.engines) == _pods(removal.replica.engines)
+        }
     return {
         replica_key(deployment, placement): render_replica(
-            deployment, placement, observed.clusters.get(placement.cluster), cache
+            deployment,
+            placement,
+            observed.clusters.get(placement.cluster),
+            cache,
+            engines=engines.get(placement, ()),
         )
-        for placement in (decision.new if observed.frozen else decision.placements)
+        for placement in placements
     }
+
+
+def _pods(engines: Sequence[EnginePlacement]) -> Sequence[tuple[str, str, int]]:
+    """Return which pods the engines have, and on how many nodes."""
+    return [(engine.name, member.role, member.nodes) for engine in engines for member in engine.members]
 
 
 def _find_changed(observed: Observed, decision: Decision, desired: Mapping[Key, Manifest]) -> tuple[Key, ...]:
