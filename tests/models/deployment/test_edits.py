@@ -10,6 +10,7 @@ from kubeloop.objects import is_terminating
 from modelplane_operator.models.deployment.plan import plan
 from tests.models.deployment.lives import image_of
 from tests.models.deployment.simulation import DRAIN, PAUSED, Hub, frozen, images, places, settled, wanting, watched
+from tests.support import builders as b
 from tests.support.builders import cluster
 
 Manifest = dict[str, Any]
@@ -158,3 +159,55 @@ def test_a_replica_that_leaves_a_drained_cluster_during_a_pause_keeps_its_engine
     watched(hub, least=1, most=2)
 
     assert (places(hub), images(hub)) == (["b"], {"vllm:1"})
+
+
+# Moves to other nodes of the same cluster ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+@pytest.mark.parametrize("free", [1, 2])
+def test_a_move_to_another_pool_of_the_same_cluster_has_its_replacement_first(replicas: int, free: int) -> None:
+    hub = settled(wanting(replicas), a=replicas)
+    pools = b.pool("default", nodes=replicas), b.pool("large", b.gpu("200Gi"), nodes=free)
+    hub.clusters["a"] = b.cluster("a", *pools)
+    hub.deployment = wanting(replicas, size="200Gi")
+
+    watched(hub, least=replicas, most=replicas + 1)
+
+    moved = [one for one in hub.replicas.values() if one["spec"]["engines"][0]["members"][0]["nodePoolName"] == "large"]
+    assert len(moved) == min(replicas, free)
+    assert len(hub.replicas) == replicas
+
+
+def test_a_replica_that_grows_has_its_replacement_first() -> None:
+    hub = settled(wanting(1), a=3)
+    hub.deployment = wanting(1, copies=2)
+
+    watched(hub, least=1, most=2)
+
+    assert [one["spec"]["engines"][0]["copies"] for one in hub.replicas.values()] == [2]
+
+
+def test_a_replica_that_grows_into_its_own_nodes_is_changed_where_it_is() -> None:
+    hub = settled(wanting(1), a=2)
+    hub.deployment = wanting(1, copies=2)
+
+    watched(hub, least=0, most=1)
+
+    assert [one["spec"]["engines"][0]["copies"] for one in hub.replicas.values()] == [2]
+    assert (hub.created, len(hub.serving)) == (1, 1)
+
+
+def test_the_last_serving_replica_waits_for_the_nodes_of_a_surge_replica_that_somebody_deletes() -> None:
+    hub = settled(wanting(1), a=2)
+    hub.ending = 2
+    hub.deployment = wanting(1, image="vllm:2")
+    hub.decide()
+    for _ in range(3):
+        hub.tick()
+        hub.decide()
+    hub.end(next(key for key, one in hub.replicas.items() if image_of(one) == "vllm:2"))
+
+    watched(hub, least=1, most=2)
+
+    assert images(hub) == {"vllm:2"}
