@@ -29,7 +29,8 @@ balance the fleet. A deleted replica keeps its nodes until it is gone.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from kubeloop.objects import Key
@@ -62,15 +63,23 @@ from modelplane_operator.scheduling.taints import NO_EXECUTE, find_untolerated
 Leaver = tuple[Replica, Leaving | Moving]
 
 
-def schedule(request: PlacementRequest, fleet: FleetSnapshot, *, now: datetime) -> Decision:
-    """Decide where the deployment's replicas run. Never raise for anything that users have written."""
-    namesakes = fleet.replicas(request.owner.namespace, request.owner.name)
+def schedule(
+    request: PlacementRequest, fleet: FleetSnapshot, *, now: datetime, leaving: Container[Key] = frozenset()
+) -> Decision:
+    """Decide where the deployment's replicas run. Never raise for anything that users have written.
+
+    Replicas in `leaving` count as being deleted already: an earlier decision about the same fleet removes them.
+    """
+    namesakes = [
+        replace(replica, terminating=True) if replica.key in leaving else replica
+        for replica in fleet.replicas(request.owner.namespace, request.owner.name)
+    ]
     own = [replica for replica in namesakes if replica.owner == request.owner and not replica.terminating]
     if not fleet.size:
         return _decide_without_clusters(request, own)
     infos = {replica.cluster: info for replica in namesakes if (info := fleet.info(replica.cluster)) is not None}
 
-    staying, leaving = retain(own, infos)
+    staying, abandoned = retain(own, infos)
     settled = settle(request, staying, infos)
     order = worst_first(staying, infos)
     given_up = (*find_displaced(order, infos, now), *find_lost(request, order, namesakes, infos, now))
@@ -97,7 +106,7 @@ def schedule(request: PlacementRequest, fleet: FleetSnapshot, *, now: datetime) 
         placements=_sort_placements((*(placement for _, placement in settled.current), *filled.placements)),
         new=_sort_placements(filled.placements),
         retained=settled.retained,
-        removed=tuple(Removal(replica, reason) for replica, reason in (*leaving, *surplus, *moving, *forced)),
+        removed=tuple(Removal(replica, reason) for replica, reason in (*abandoned, *surplus, *moving, *forced)),
         blocked=tuple(
             BlockedReplica(replica, reason)
             for replica, reason in blocked

@@ -14,7 +14,7 @@ from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
-from modelplane_operator.api.model_replica import ModelReplica, OperatorSettings
+from modelplane_operator.api.model_replica import ModelReplica, OperatorSettings, PlacedEngine, PlacedMember
 from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.shared import ModelCacheRef
 from modelplane_operator.models.cache.cache_sources import claim_of, remote_source
@@ -44,13 +44,16 @@ def render_replica(
     cluster: InferenceCluster | None,
     cache: ModelCache | None = None,
     operator: OperatorSettings | None = None,
+    *,
+    engines: Sequence[DeployedEngine | PlacedEngine] = (),
 ) -> Manifest:
     """Render the ModelReplica of a placement, from the current template and what its cluster allows.
 
-    `operator` are the settings that the replica records; None records none.
+    `operator` are the settings that the replica records; None records none. `engines` are those of the replica that it
+    replaces, if they stay as they are.
     """
     template = deployment.replica
-    engines = {engine.name: engine for engine in template.engines}
+    engine_by_name = {engine.name: engine for engine in engines or template.engines}
     return {
         "apiVersion": ModelReplica.definition.api_version,
         "kind": ModelReplica.definition.kind,
@@ -62,7 +65,7 @@ def render_replica(
             "podRevision": REVISION,
             **({"operator": operator.to_manifest()} if operator else {}),
             "engines": [
-                _render_engine(engines[placed_engine.name], placed_engine, cluster)
+                _render_engine(engine_by_name[placed_engine.name], placed_engine, cluster)
                 for placed_engine in placement.engines
             ],
         },
@@ -149,7 +152,9 @@ def _render_metadata(deployment: ModelDeployment, placement: Placement) -> Manif
     )
 
 
-def _render_engine(engine: DeployedEngine, placement: EnginePlacement, cluster: InferenceCluster | None) -> Manifest:
+def _render_engine(
+    engine: DeployedEngine | PlacedEngine, placement: EnginePlacement, cluster: InferenceCluster | None
+) -> Manifest:
     """Render an engine of a replica. Fields with their default value are left out."""
     members = {member.role: member for member in engine.members}
     return {
@@ -165,7 +170,9 @@ def _render_engine(engine: DeployedEngine, placement: EnginePlacement, cluster: 
     }
 
 
-def _render_member(member: Member, placement: MemberPlacement, cluster: InferenceCluster | None) -> Manifest:
+def _render_member(
+    member: Member | PlacedMember, placement: MemberPlacement, cluster: InferenceCluster | None
+) -> Manifest:
     """Render a member of an engine: its node pool, device requests, default requests and pod template."""
     share = node_share(placement.pool, placement.claims, cluster)
     pools = cluster.spec.node_pools if cluster else ()

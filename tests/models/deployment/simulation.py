@@ -1,7 +1,8 @@
 """A hub in memory for deployments: it carries out plans, makes replicas answer after a while, and lets gateways follow.
 
 Pods have nodes: those of a replica start only where nodes of its pools are free, and what is deleted or changed keeps
-its nodes until its pods have ended. A pool that is renamed keeps its nodes and whoever is on them.
+its nodes until its pods have ended. A pool that is renamed keeps its nodes and whoever is on them. On a cluster that
+does not answer nothing starts, ends or serves.
 
 What is checked at every moment is what users rely on, not how the planner gets there.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,12 +20,13 @@ from kubeloop.conditions import condition
 from kubeloop.objects import Key, annotations_of, key_of
 from kubeloop.plan import Apply, Create, Delete, Plan, Replace
 from kubeloop.resource import of
-from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelEndpoint, ModelReplica, labels
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelEndpoint, ModelReplica, labels
 from modelplane_operator.models.deployment.plan import Observed, plan
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.placement import charges, read
+from modelplane_operator.scheduling.placement import Replica, charges, read
 from modelplane_operator.scheduling.requirement import NoCache
-from tests.support.builders import EPOCH
+from tests.support import builders as b
+from tests.support.builders import EPOCH, cluster, deployment, engine, request, taint
 from tests.support.manifests import change
 
 Manifest = dict[str, Any]
@@ -53,7 +55,16 @@ class Hub:
     clusters: dict[str, InferenceCluster]
     starting: int = 3
     ending: int = 0
+    step: timedelta = TICK
+    """Length of a tick."""
     now: datetime = EPOCH
+    cache: ModelCache | NoCache = NoCache.NOT_READ
+    silent: dict[str, datetime] = field(default_factory=dict[str, datetime])
+    """Clusters that do not answer, and since when."""
+    broken: frozenset[str] = frozenset()
+    """Images that never answer."""
+    neighbours: list[Hub] = field(default_factory=list["Hub"])
+    """Other deployments on the same clusters."""
     replicas: dict[Key, Manifest] = field(default_factory=dict[Key, Manifest])
     endpoints: dict[Key, Manifest] = field(default_factory=dict[Key, Manifest])
     routes: set[Key] = field(default_factory=set[Key])
@@ -68,19 +79,50 @@ class Hub:
     _moved: int = 0
     """The tick of the last decision that changed something, or is to be taken again by itself."""
     _uids: Any = field(default_factory=lambda: itertools.count(1))
+    _fleet: FleetModel = field(default_factory=FleetModel)
+    _shown: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    """What the fleet has been shown, by name of the cluster or key of the replica."""
+    _parsed: dict[Key, tuple[Manifest, Replica]] = field(default_factory=dict[Key, tuple[Manifest, Replica]])
+
+    def restart(self) -> None:
+        """The operator starts, and knows nothing but what is stored."""
+        self._fleet, self._shown = FleetModel(), {}
+
+    def parse(self, key: Key) -> Replica:
+        """A replica as the scheduler sees it."""
+        manifest = self.replicas[key]
+        if key not in self._parsed or self._parsed[key][0] is not manifest:
+            self._parsed[key] = manifest, read(ModelReplica.parse(manifest))
+        return self._parsed[key][1]
+
+    def _watch(self) -> FleetModel:
+        """The fleet, as the watches have shown it."""
+        there = {
+            **{name: (cluster, self.silent.get(name)) for name, cluster in self.clusters.items()},
+            **{key: hub.parse(key) for hub in (self, *self.neighbours) for key in hub.replicas},
+        }
+        for name in self._shown.keys() - there.keys():
+            if isinstance(name, Key):
+                self._fleet.forget_replica(name)
+            else:
+                self._fleet.forget_cluster(name)
+        for name, state in there.items():
+            if self._shown.get(name) is state:
+                continue
+            if isinstance(state, Replica):
+                self._fleet.observe_replicas(state)
+            elif self._shown.get(name) != state:
+                self._fleet.observe_cluster(state[0], unreachable_since=state[1])
+        self._shown = there
+        return self._fleet
 
     @property
     def observed(self) -> Observed:
-        fleet = FleetModel()
-        for cluster in self.clusters.values():
-            fleet.observe_cluster(cluster)
-        for manifest in self.replicas.values():
-            fleet.observe_replica(ModelReplica.parse(manifest))
         routed = frozenset(self.routes & self.replicas.keys())
         return Observed(
             deployment=self.deployment,
-            cache=NoCache.NOT_READ,
-            fleet=fleet,
+            cache=self.cache,
+            fleet=self._watch(),
             clusters=self.clusters,
             replicas=tuple(self.replicas[key] for key in sorted(self.replicas)),
             endpoints=tuple(self.endpoints.values()),
@@ -98,7 +140,11 @@ class Hub:
     @property
     def dropped(self) -> set[Key]:
         """Where the gateway sends requests that nobody answers, because we have disturbed what was there."""
-        return {key for key in self.routes if not self.answers(key)}
+        return {
+            key
+            for key in self.routes
+            if not self.answers(key) and not (key in self.replicas and self.parse(key).cluster in self.silent)
+        }
 
     def answers(self, key: Key) -> bool:
         known = self.replicas.get(key, {})
@@ -109,7 +155,7 @@ class Hub:
     def booked(self) -> Counter[tuple[str, str]]:
         """Nodes that replicas are charged with, by cluster and pool."""
         booked = Counter[tuple[str, str]]()
-        for one in map(read, map(ModelReplica.parse, self.replicas.values())):
+        for one in (hub.parse(key) for hub in (self, *self.neighbours) for key in hub.replicas):
             booked.update({(one.cluster, pool): nodes for pool, nodes in one.charges.items()})
         return booked
 
@@ -132,11 +178,11 @@ class Hub:
                     (at, after if (at, pool) == (cluster, before) else pool): n for (at, pool), n in group.nodes.items()
                 }
 
-    def decide(self) -> Plan:
-        """One reconcile."""
+    def decide(self, *, dies_after: int | None = None) -> Plan:
+        """One reconcile. `dies_after`: so many of its steps, and then the operator dies."""
         decided = plan(self.observed)
         before, nodes = self.booked, self.nodes
-        self._carry_out(decided)
+        self._carry_out(replace(decided, steps=decided.steps[:dies_after]))
         overbooked = {at: count for at, count in self.booked.items() if count > max(nodes[at], before[at])}
         assert not overbooked, f"booked beyond the pool: {overbooked}"
         return decided
@@ -168,8 +214,7 @@ class Hub:
                     rested = since is not None and self.now - datetime.fromisoformat(since) >= GRACE
                     busy = key in self._asked and self.answers(key)
                     assert rested or not busy, "removed before its answers were finished"
-                    self._end(key)
-                    self.replicas[key] = change(self.replicas[key], "metadata.deletionTimestamp", self.now.isoformat())
+                    self.end(key)
                 case _:
                     raise AssertionError(step)
         self._clear()
@@ -178,7 +223,8 @@ class Hub:
         """Time passes: replicas start, and the gateway follows the endpoints of those that answer."""
         self.routes = set(self.endpoints)
         self._asked |= self.routes
-        self.now += TICK
+        self._asked -= {key for key in self.replicas if self.parse(key).cluster in self.silent}
+        self.now += self.step
         self._ticks += 1
         self._clear()
         self._start()
@@ -186,7 +232,7 @@ class Hub:
             generation = manifest["metadata"]["generation"]
             pods = self._pods[key][-1]
             since, waiting = pods.running_since, pods if pods.running_since is None else None
-            answers = since is not None and self._ticks - since >= self.starting
+            answers = since is not None and self._ticks - since >= self.starting and self._works(key)
             status = "True" if answers else "False"
             before = condition(manifest, "ModelReady")
             since = before.last_transition_time if before.status == status else self.now.isoformat()
@@ -208,10 +254,17 @@ class Hub:
                 },
             }
 
+    def _works(self, key: Key) -> bool:
+        """Whether pods of this replica can answer: their cluster does, and their image is good."""
+        spec = self.replicas[key]["spec"]
+        containers = spec["engines"][0]["members"][0].get("template", {}).get("spec", {}).get("containers", ())
+        images = {container.get("image", "") for container in containers}
+        return spec["clusterName"] not in self.silent and not images & self.broken
+
     @property
     def quiet(self) -> bool:
         """Whether nothing has been decided for longer than anything takes."""
-        return self._ticks - self._moved > self.starting + self.ending + 2 + GRACE // TICK
+        return self._ticks - self._moved > self.starting + self.ending + 2 + GRACE // self.step
 
     def settle(self) -> None:
         """Go on until nothing moves."""
@@ -223,6 +276,15 @@ class Hub:
                 return
         raise AssertionError(f"still moving: {plan(self.observed).steps}")
 
+    def end(self, key: Key) -> None:
+        """The replica is deleted, and is gone when its pods are."""
+        self._end(key)
+        self.replicas[key] = change(self.replicas[key], "metadata.deletionTimestamp", self.now.isoformat())
+
+    def waits_for_nodes(self, key: Key) -> bool:
+        """Whether the pods of a replica find no nodes."""
+        return self._pods[key][-1].running_since is None
+
     def _store(self, manifest: Manifest, *, generation: int) -> None:
         key, number = key_of(manifest), next(self._uids)
         before = self.replicas.get(key)
@@ -231,7 +293,7 @@ class Hub:
         self.replicas[key] = {**manifest, "metadata": metadata}
         if before is None or before["metadata"]["generation"] != generation:
             self._end(key)
-            replica = read(ModelReplica.parse(manifest))
+            replica = self.parse(key)
             nodes = {(replica.cluster, pool): count for pool, count in charges(replica.engines).items()}
             shape = Pods(nodes, self.now)
             self._pods.setdefault(key, []).append(shape)
@@ -244,17 +306,24 @@ class Hub:
     def _clear(self) -> None:
         """What has ended is gone, and a deleted replica with the last of its pods."""
         for key, groups in list(self._pods.items()):
-            self._pods[key] = [group for group in groups if group.ends is None or group.ends > self._ticks]
+            self._pods[key] = [
+                group for group in groups if group.ends is None or group.ends > self._ticks or self._is_silent(group)
+            ]
             if not self._pods[key]:
                 del self._pods[key], self.replicas[key]
                 self._asked.discard(key)  # another may come by its name
 
+    def _is_silent(self, group: Pods) -> bool:
+        """Whether the pods are on a cluster that does not answer."""
+        return any(cluster in self.silent for cluster, _ in group.nodes)
+
     def _start(self) -> None:
         """Pods start where nodes are free, first come, first served."""
+        everywhere = [pods for hub in (self, *self.neighbours) for groups in hub._pods.values() for pods in groups]
         for group in itertools.chain.from_iterable(self._pods.values()):
-            if group.running_since is None and group.ends is None:
+            if group.running_since is None and group.ends is None and not self._is_silent(group):
                 free = self.nodes
-                for other in itertools.chain.from_iterable(self._pods.values()):
+                for other in everywhere:
                     free.subtract(other.nodes if other.running_since is not None else {})
                 if all(count <= free[at] for at, count in group.nodes.items()):
                     group.running_since = self._ticks
@@ -263,10 +332,70 @@ class Hub:
         taken = Counter[str]()
         for group in self._pods[key]:
             taken.update({pool: n for (_, pool), n in group.nodes.items() if group.running_since is not None})
-        asked = charges(read(ModelReplica.parse(self.replicas[key])).engines)
+        asked = charges(self.parse(key).engines)
         return [{"pool": pool, "nodes": count} for pool, count in sorted(taken.items()) if count > asked.get(pool, 0)]
 
 
 def _effective(decided: Plan, endpoints: dict[Key, Manifest]) -> Iterable[Any]:
     """Steps that would change something: an endpoint is applied again and again, and is not written."""
     return [step for step in decided.steps if not (isinstance(step, Apply) and key_of(step.manifest) in endpoints)]
+
+
+# What users write, and what is watched --------------------------------------------------------------------------------
+
+DRAIN = [taint("maintenance", effect="NoExecute")]
+
+
+def wanting(
+    replicas: int, *, image: str = "vllm:1", size: str = "141Gi", copies: int = 1, rollout: Manifest | None = None
+) -> ModelDeployment:
+    one = engine(request(b.memory(size)), copies=copies)
+    one["members"][0]["template"] = {"spec": {"containers": [{"name": "engine", "image": image}]}}
+    made = deployment(one, replicas=replicas).to_manifest()
+    if rollout:
+        made["spec"]["template"]["spec"]["rollout"] = rollout
+    return ModelDeployment.parse(made)
+
+
+def images(hub: Hub) -> set[str]:
+    containers = (
+        one["spec"]["engines"][0]["members"][0]["template"]["spec"]["containers"] for one in hub.replicas.values()
+    )
+    return {container[0]["image"] for container in containers}
+
+
+def settled(deployment: ModelDeployment, **nodes: int) -> Hub:
+    hub = Hub(deployment, {name: cluster(name, nodes=count) for name, count in nodes.items()})
+    hub.settle()
+    assert len(hub.serving) == deployment.spec.replicas
+    return hub
+
+
+def watched(hub: Hub, *, least: int, most: int) -> list[int]:
+    """Let it settle; at every moment enough serve, and no more exist than may. How many served at each."""
+    served: list[int] = []
+    while True:
+        hub.decide()
+        served.append(len(hub.serving))
+        assert served[-1] >= least, f"only {served[-1]} serve"
+        assert len(hub.replicas) <= most
+        hub.tick()
+        assert not hub.dropped
+        if hub.quiet:
+            return served
+
+
+def frozen(hub: Hub, wanted: ModelDeployment, **metadata: Any) -> None:
+    """The deployment as it is stored once somebody has paused it, or deleted it and has it wait; and has edited it."""
+    status = plan(hub.observed).status
+    manifest = wanted.to_manifest()
+    paused = {**manifest, "metadata": {**manifest["metadata"], **metadata}}
+    hub.deployment = ModelDeployment.parse(paused).model_copy(update={"status": status})
+
+
+PAUSED = {"annotations": {labels.PAUSED: "true"}}
+TERMINATING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/mine"]}
+
+
+def places(hub: Hub) -> list[str]:
+    return sorted(one["spec"]["clusterName"] for one in hub.replicas.values())

@@ -15,58 +15,29 @@ from kubeloop.condition_types import Condition
 from kubeloop.objects import Key, annotations_of
 from kubeloop.plan import Apply, Create, Delete, Replace
 from kubeloop.resource import of
-from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica, labels
+from modelplane_operator.api import InferenceCluster, ModelReplica, labels
 from modelplane_operator.models.deployment.plan import FOLLOWING, plan
 from modelplane_operator.models.deployment.plan.moves import PATIENCE, Budget, LiveReplica, Moves, moves
-from tests.models.deployment.simulation import GRACE, Hub
+from tests.models.deployment.simulation import (
+    DRAIN,
+    GRACE,
+    PAUSED,
+    TERMINATING,
+    Hub,
+    frozen,
+    images,
+    places,
+    settled,
+    wanting,
+    watched,
+)
 from tests.support import builders as b
-from tests.support.builders import EPOCH, cluster, deployment, engine, request, taint
+from tests.support.builders import EPOCH, cluster, deployment, engine, request
 from tests.support.manifests import change
 
 pytestmark = pytest.mark.usefixtures("well_worded")
 
 Manifest = dict[str, Any]
-
-DRAIN = [taint("maintenance", effect="NoExecute")]
-
-
-def wanting(
-    replicas: int, *, image: str = "vllm:1", size: str = "141Gi", copies: int = 1, rollout: Manifest | None = None
-) -> ModelDeployment:
-    one = engine(request(b.memory(size)), copies=copies)
-    one["members"][0]["template"] = {"spec": {"containers": [{"name": "engine", "image": image}]}}
-    made = deployment(one, replicas=replicas).to_manifest()
-    if rollout:
-        made["spec"]["template"]["spec"]["rollout"] = rollout
-    return ModelDeployment.parse(made)
-
-
-def images(hub: Hub) -> set[str]:
-    containers = (
-        one["spec"]["engines"][0]["members"][0]["template"]["spec"]["containers"] for one in hub.replicas.values()
-    )
-    return {container[0]["image"] for container in containers}
-
-
-def settled(deployment: ModelDeployment, **nodes: int) -> Hub:
-    hub = Hub(deployment, {name: cluster(name, nodes=count) for name, count in nodes.items()})
-    hub.settle()
-    assert len(hub.serving) == deployment.spec.replicas
-    return hub
-
-
-def watched(hub: Hub, *, least: int, most: int) -> list[int]:
-    """Let it settle; at every moment enough serve, and no more exist than may. How many served at each."""
-    served: list[int] = []
-    while True:
-        hub.decide()
-        served.append(len(hub.serving))
-        assert served[-1] >= least, f"only {served[-1]} serve"
-        assert len(hub.replicas) <= most
-        hub.tick()
-        assert not hub.dropped
-        if hub.quiet:
-            return served
 
 
 def test_a_new_template_comes_in_beside_the_old_one() -> None:
@@ -223,22 +194,6 @@ def test_a_template_reaches_all_replicas_of_a_deployment_that_the_fleet_has_not_
 
 
 # What others write holds no drain up --------------------------------------------------------------------------------
-
-
-def frozen(hub: Hub, wanted: ModelDeployment, **metadata: Any) -> None:
-    """The deployment as it is stored once somebody has paused it, or deleted it and has it wait; and has edited it."""
-    status = plan(hub.observed).status
-    manifest = wanted.to_manifest()
-    paused = {**manifest, "metadata": {**manifest["metadata"], **metadata}}
-    hub.deployment = ModelDeployment.parse(paused).model_copy(update={"status": status})
-
-
-PAUSED = {"annotations": {labels.PAUSED: "true"}}
-TERMINATING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/mine"]}
-
-
-def places(hub: Hub) -> list[str]:
-    return sorted(one["spec"]["clusterName"] for one in hub.replicas.values())
 
 
 def test_a_pause_holds_up_no_drain_and_all_else() -> None:

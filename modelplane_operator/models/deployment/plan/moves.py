@@ -77,15 +77,17 @@ def moves(
     budget: Budget,
     *,
     now: datetime,
+    new: int = 0,
     returning: frozenset[Key] = frozenset(),
 ) -> Moves:
-    """Return which of the `disturbed` replicas may drain or go now, and how many replicas may be created.
+    """Return which of the `disturbed` replicas may drain or go now, and how many of `new` replicas may be created.
 
     `forced` replicas do not wait for others to serve. `returning` replicas are changed in place because the fleet
-    has no room for all requested ones. Nothing else will come to serve, so one of them drains once all live ones
+    has no room for more. One of them drains once all live ones serve and none is created, as no other will come to
     serve.
     """
     in_order = [live[key] for key in disturbed]
+    create = min(new, max(budget.desired + budget.surge - len(live), 0))
     serving = sum(replica.serving and replica.draining_since is None for replica in live.values())
     min_serving = max(budget.desired - budget.unavailable, 0)
     go: set[Key] = set()
@@ -104,12 +106,13 @@ def moves(
         elif not replica.serving and not replica.routed:
             go.add(replica.key)  # no client notices
         elif replica.serving and (
-            replica.key in forced or serving > min_serving or (replica.key in returning and serving == len(live))
+            replica.key in forced
+            or serving > min_serving
+            or (replica.key in returning and serving == len(live) and not create)
         ):
             serving -= 1
             drain.add(replica.key)
             deadlines.append(now + budget.grace)
         else:
             wait.append(replica.key)
-    room = max(budget.desired + budget.surge - len(live), 0)
-    return Moves(room, frozenset(go), frozenset(drain), tuple(wait), min(deadlines, default=None))
+    return Moves(create, frozenset(go), frozenset(drain), tuple(wait), min(deadlines, default=None))

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kubeloop.objects import Key, Manifest
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import Rollout
-from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaSpec
+from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaSpec, PlacedEngine
+from modelplane_operator.api.placement import EnginePlacement, Placement
 from modelplane_operator.models.deployment.plan.moves import Budget, Moves, moves
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.render import render_replica, replica_key
+from modelplane_operator.scheduling.cluster import ClusterPhase
 from modelplane_operator.scheduling.decision import Decision
-from modelplane_operator.scheduling.reasons import ClusterDeleted, ClusterTerminating, Forced, Tainted
+from modelplane_operator.scheduling.placement import charges
+from modelplane_operator.scheduling.reasons import (
+    ClusterDeleted,
+    ClusterTerminating,
+    Forced,
+    Outdated,
+    ScaledDown,
+    Tainted,
+)
 from modelplane_operator.scheduling.requirement import PlacementRequest, placement_request
 from modelplane_operator.scheduling.schedule import schedule
 
@@ -33,6 +43,8 @@ class RolloutPlan:
     """The desired ModelReplica of every placement of the target, by key."""
     changed: tuple[Key, ...]
     """Keys of replicas that stay on their cluster and need another spec."""
+    instead: frozenset[Key]
+    """Keys of changed replicas that are removed instead, because as many others have the new spec."""
     surge: bool
     """True if the fleet has room for more replicas than requested."""
     moves: Moves
@@ -42,8 +54,8 @@ class RolloutPlan:
 def decide(observed: Observed) -> RolloutPlan:
     """Return the rollout plan for an observed deployment.
 
-    If replicas change and the fleet has room, the target has up to `maxSurge` replicas more than requested. Without
-    that room, at least one replica may be out of service at a time, or the rollout would never finish.
+    If replicas change and the fleet has room, up to `maxSurge` replicas more than requested exist meanwhile. Without
+    that room, one replica may be out of service at a time, or the rollout would never finish.
     """
     request = placement_request(observed.deployment, observed.cache, observed.fleet.devices)
     if observed.frozen:  # at most the existing replicas
@@ -54,38 +66,49 @@ def decide(observed: Observed) -> RolloutPlan:
         decision = _only_evictions(decision, observed)
     target, surge, desired = decision, not decision.missing, _render_replicas(observed, decision)
     changed = _find_changed(observed, decision, desired)
+    replaced: tuple[Key, ...] = ()
     if changed and rollout.max_surge and surge:
-        extra = min(rollout.max_surge, len(changed))
-        surged = schedule(_add_replicas(request, extra), observed.fleet, now=observed.now)
-        if 0 < surged.missing < extra:  # there is room for some of them
-            surged = schedule(_add_replicas(request, extra - surged.missing), observed.fleet, now=observed.now)
-        surge = not surged.missing
-        if surge:
-            target, desired = surged, _render_replicas(observed, surged)
-            changed = _find_changed(observed, surged, desired)
+        wider, replaced = _find_surge(observed, request, decision, changed, rollout.max_surge)
+        surge = wider is not None
+        if wider is not None:
+            target, desired = wider, _render_replicas(observed, wider)
+            changed = (*_find_changed(observed, wider, desired), *replaced)
+    # Changed replicas are removed instead, once as many others are in the new shape and stay.
+    leaving = {removal.replica.key for removal in decision.removed if not isinstance(removal.reason, ScaledDown)}
+    leaving |= {removal.replica.key for removal in target.removed}
+    surplus = len(observed.live) - len(leaving) - decision.desired
+    instead = changed if 0 < len(changed) <= surplus else replaced
     disrupted = [*(removal.replica.key for removal in target.removed), *changed]
     forced = frozenset(  # these do not wait until another replica serves in their place
         removal.replica.key for removal in target.removed if isinstance(removal.reason, ClusterDeleted | Forced)
     )
     budget = Budget(
         desired=decision.desired,
-        surge=rollout.max_surge if surge else 0,
+        surge=rollout.max_surge,
         # Pods that cannot start must not take the place of those that answer.
-        unavailable=0 if observed.missing else rollout.max_unavailable if surge else max(rollout.max_unavailable, 1),
+        unavailable=0 if observed.missing else rollout.max_unavailable,
         grace=observed.grace,
     )
-    returning = frozenset(changed) if decision.missing else frozenset[Key]()
     allowed_moves = moves(
-        dict.fromkeys(disrupted), forced, observed.live_replicas, budget, now=observed.now, returning=returning
+        dict.fromkeys(disrupted),
+        forced,
+        observed.live_replicas,
+        budget,
+        now=observed.now,
+        new=len(desired.keys() - observed.live.keys()),
+        returning=frozenset() if surge or _frees_nodes(observed) else frozenset(changed),
     )
-    return RolloutPlan(decision, target, desired, changed, surge, allowed_moves)
+    return RolloutPlan(decision, target, desired, changed, frozenset(instead), surge, allowed_moves)
 
 
 def _only_evictions(decision: Decision, observed: Observed) -> Decision:
-    """Keep only the removals from drained or deleted clusters, and the placements that replace them."""
+    """Keep only the removals from drained or deleted clusters, and the placements that replace them.
+
+    A replica that somebody deletes is created again after the pause.
+    """
     evicted = tuple(removal for removal in decision.removed if isinstance(removal.reason, _EVICTIONS))
     room = max(decision.desired - len(observed.live) + len(evicted), 0)
-    new = decision.new[:room]
+    new = decision.new[: min(room, len(evicted))]
     placements = tuple(
         placement for placement in decision.placements if placement in new or placement not in decision.new
     )
@@ -96,23 +119,94 @@ _EVICTIONS = (ClusterDeleted, ClusterTerminating, Tainted, Forced)
 """Reasons of removals that must not wait for a pause to end."""
 
 
-def _add_replicas(request: PlacementRequest, extra: int) -> PlacementRequest:
-    """Return the request for so many more replicas."""
-    return replace(request, replicas=request.replicas + extra)
+def _find_surge(
+    observed: Observed, request: PlacementRequest, decision: Decision, changed: Sequence[Key], most: int
+) -> tuple[Decision | None, tuple[Key, ...]]:
+    """Return a decision with up to `most` replicas more than `decision` has, None if the fleet has no room for any;
+    and the replicas that new ones replace in it.
+    """
+    # Other surplus replicas may serve until the change is done.
+    leaving = {
+        removal.replica.key: removal
+        for removal in decision.removed
+        if not (isinstance(removal.reason, ScaledDown | Outdated) and _works(removal.replica.cluster, observed))
+    }
+    replaced: tuple[Key, ...] = ()
+    wider = _place_more(observed, request, min(most, len(changed)), leaving)
+    if wider is None and (growing := tuple(_find_growing(observed, decision))):
+        # The free nodes may be those that replicas would get where they are: new replicas take them instead.
+        others = replace(request, replicas=request.replicas - len(growing))
+        wider = _place_more(observed, others, min(most, len(growing)), {*leaving, *growing})
+        replaced = growing[: wider.desired - others.replicas] if wider else ()
+    return wider and replace(wider, removed=(*leaving.values(), *wider.removed)), replaced
+
+
+def _place_more(observed: Observed, request: PlacementRequest, extra: int, leaving: Container[Key]) -> Decision | None:
+    """Return a decision with up to `extra` replicas more than requested; None if the fleet has no room for any."""
+    while extra > 0:
+        more = replace(request, replicas=request.replicas + extra)
+        decision = schedule(more, observed.fleet, now=observed.now, leaving=leaving)
+        if not decision.missing:
+            return decision
+        extra -= decision.missing
+    return None
+
+
+def _find_growing(observed: Observed, decision: Decision) -> Iterator[Key]:
+    """Yield the keys of live replicas whose new shape needs nodes that they do not have."""
+    yield from (entry.replica.key for entry in decision.retained)
+    live = {replica.key: replica.charges for replica in observed.fleet.replicas(*observed.deployment.key)}
+    for placement in decision.placements:
+        key = replica_key(observed.deployment, placement)
+        nodes = charges(placement.engines)
+        if key in live and any(count > live[key].get(pool, 0) for pool, count in nodes.items()):
+            yield key
+
+
+def _frees_nodes(observed: Observed) -> bool:
+    """True if a replica is being deleted on a cluster that works: its nodes will have room for another."""
+    return any(
+        replica.terminating and _works(replica.cluster, observed)
+        for replica in observed.fleet.replicas(*observed.deployment.key)
+    )
+
+
+def _works(cluster: str, observed: Observed) -> bool:
+    """True if the cluster is ready."""
+    info = observed.fleet.info(cluster)
+    return info is not None and info.cluster.phase is ClusterPhase.READY
 
 
 def _render_replicas(observed: Observed, decision: Decision) -> Mapping[Key, Manifest]:
     """Return the desired ModelReplica of each placement, by key.
 
-    A frozen deployment renders only new placements.
+    A frozen deployment renders only new placements, each with the engines of the replica that it replaces.
     """
     deployment, cache = observed.deployment, observed.cache if isinstance(observed.cache, ModelCache) else None
+    placements, engines = decision.placements, dict[Placement, Sequence[PlacedEngine]]()
+    if observed.frozen:
+        placements = decision.new
+        engines = {
+            placement: ModelReplica.parse(observed.live[removal.replica.key]).spec.engines
+            for placement, removal in zip(decision.new, decision.removed, strict=False)
+            if _pods(placement.engines) == _pods(removal.replica.engines)
+        }
     return {
         replica_key(deployment, placement): render_replica(
-            deployment, placement, observed.clusters.get(placement.cluster), cache, observed.operator
+            deployment,
+            placement,
+            observed.clusters.get(placement.cluster),
+            cache,
+            observed.operator,
+            engines=engines.get(placement, ()),
         )
-        for placement in (decision.new if observed.frozen else decision.placements)
+        for placement in placements
     }
+
+
+def _pods(engines: Sequence[EnginePlacement]) -> Sequence[tuple[str, str, int]]:
+    """Return which pods the engines have, and on how many nodes."""
+    return [(engine.name, member.role, member.nodes) for engine in engines for member in engine.members]
 
 
 def _find_changed(observed: Observed, decision: Decision, desired: Mapping[Key, Manifest]) -> tuple[Key, ...]:

@@ -111,6 +111,8 @@ def _report_scheduled(observed: Observed, decision: Decision) -> Condition:
         return ReplicasScheduled.INVALID_NODE_SELECTOR.condition(now, message=message)
     if NoClusters in kinds:
         return ReplicasScheduled.NO_CLUSTERS.condition(now, message=message)
+    if observed.frozen and decision.missing:
+        return ReplicasScheduled.SCHEDULING.condition(now, message=f"{message}; {_wait_for_pause(decision.missing)}")
     only_cache_problems = decision.problems and not other_problems
     if (decision.missing and not only_cache_problems) or any(retained.reason for retained in decision.retained):
         return explain_unplaced(decision).condition(now, message=message)
@@ -118,6 +120,12 @@ def _report_scheduled(observed: Observed, decision: Decision) -> Condition:
     if decision.missing or not placement_keys <= observed.live.keys():
         return ReplicasScheduled.SCHEDULING.condition(now, message=message)
     return ReplicasScheduled.REPLICAS_CREATED.condition(now, message=message)
+
+
+def _wait_for_pause(missing: int) -> str:
+    """Return that so many replicas are not created while the deployment is paused."""
+    verb = "is" if missing == 1 else "are"
+    return f"{count_of(missing, 'replica')} {verb} created when the pause ends"
 
 
 def _report_replicas_ready(observed: Observed, rollout_plan: RolloutPlan, ready: int) -> Condition:
@@ -190,6 +198,8 @@ def _report_starting(observed: Observed, rollout_plan: RolloutPlan) -> Condition
     if failing:
         return Progressing.STALLED.condition(observed.now)
     missing = rollout_plan.decision.missing
+    if missing and observed.frozen:
+        return Progressing.SETTLED.condition(observed.now, message=_wait_for_pause(missing))
     waits = (
         f"nothing more can be placed now: {count_of(missing, 'replica')} wait{'s' if missing == 1 else ''} for a place"
     )

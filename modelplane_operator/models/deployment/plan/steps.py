@@ -14,7 +14,6 @@ from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.plan.rollout_plan import RolloutPlan
 from modelplane_operator.models.deployment.render import render_endpoint
 from modelplane_operator.scheduling.placement import charges, read, reserved_nodes
-from modelplane_operator.scheduling.reasons import ScaledDown
 
 
 def steps(observed: Observed, rollout_plan: RolloutPlan) -> Iterable[Step]:
@@ -29,12 +28,7 @@ def steps(observed: Observed, rollout_plan: RolloutPlan) -> Iterable[Step]:
     for key, endpoint in observed.endpoint.items():
         if key not in in_rotation and not is_terminating(endpoint):
             yield delete(endpoint)
-    changing = [key for key in rollout_plan.changed if key in rollout_plan.moves.go]
-    # A surplus replica that needs a change is removed instead of changed, unless another replica must go anyway.
-    leaving = [removal for removal in rollout_plan.decision.removed if not isinstance(removal.reason, ScaledDown)]
-    surplus = len(observed.live) - len(leaving) - rollout_plan.decision.desired
-    instead = set(rollout_plan.changed) if 0 < len(rollout_plan.changed) <= surplus else set[Key]()
-    removed = {removal.replica.key for removal in rollout_plan.target.removed} | (instead & set(changing))
+    removed = {removal.replica.key for removal in rollout_plan.target.removed} | rollout_plan.instead
     for key, live in observed.live.items():
         if rewritten := _rewrite(observed, rollout_plan, key, live, removed):
             yield Replace(rewritten)
