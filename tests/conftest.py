@@ -34,8 +34,9 @@ from tests.support.manifests import ROOT
 from tests.support.well_worded import well_worded  # noqa: F401 - a fixture
 from tests.support.world import through_proxy, world  # noqa: F401 - fixtures
 
-# `make check` and `make test` take twenty examples, `make test-fleet` the usual hundred. In CI they are the same ones in every run, so that
-# what fails there is the change; elsewhere every run looks at new ones. How long one takes is the machine's affair.
+# `make check` and `make test` take twenty examples, `make test-fleet` the usual hundred. In CI they are the same ones
+# in every run, so that what fails there is the change; elsewhere every run looks at new ones. How long one takes is the
+# machine's affair.
 IN_CI = bool(os.environ.get("CI"))
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=IN_CI)
 settings.register_profile("quick", patient, max_examples=20)
