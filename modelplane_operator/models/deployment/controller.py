@@ -31,12 +31,12 @@ from modelplane_operator.api import (
     labels,
     names,
 )
-from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled
+from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled, UpToDate
 from modelplane_operator.api.model_replica import OperatorSettings
 from modelplane_operator.lookups import backends, cluster_of_replica
 from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.models.deployment.gauges import GAUGES
-from modelplane_operator.models.deployment.plan import Observed, plan
+from modelplane_operator.models.deployment.plan import ROLLED_OF, Observed, plan
 from modelplane_operator.models.replica.plan.referenced import describe_source
 from modelplane_operator.models.replica.plan.symptoms import describe_unrouted
 from modelplane_operator.models.replica.render import sources, sources_of
@@ -76,9 +76,21 @@ def _needs_capacity(deployment: Manifest) -> Iterator[bool]:
         yield True
 
 
+def _is_rolling(replica: Manifest) -> Iterator[bool]:
+    """Yield True if the outdated pods of a replica change."""
+    if annotations_of(replica).get(labels.ROLLING):
+        yield True
+
+
+def _waits_to_roll(deployment: Manifest) -> Iterator[bool]:
+    """Yield True if outdated pods of a deployment change, or wait for their turn."""
+    if condition(deployment, UpToDate.__name__).reason == UpToDate.ROLLING.reason:
+        yield True
+
+
 INDEXES: Indexes = {
-    REPLICAS: {"cluster": cluster_of_replica, "backend": _backend_key},
-    DEPLOYMENTS: {"cache": _cache_key, "unplaced": _needs_capacity},
+    REPLICAS: {"cluster": cluster_of_replica, "backend": _backend_key, "rolling": _is_rolling},
+    DEPLOYMENTS: {"cache": _cache_key, "unplaced": _needs_capacity, "rolling": _waits_to_roll},
     ENDPOINTS: {"backend": _backend_key},
     HTTP_ROUTE: {"backend": _backend_keys},
 }
@@ -132,6 +144,7 @@ def controller(
             grace=grace,
             now=clients.now(),
             operator=operator,
+            roll_room=_count_roll_room(hub),
             missing=await _find_missing(deployment, replicas, referenced),
         )
 
@@ -184,6 +197,14 @@ async def _find_missing(
     return ", ".join(messages)
 
 
+def _count_roll_room(hub: Cluster) -> int:
+    """Return how many further replicas of the fleet may begin to change their outdated pods now."""
+    replicas = hub.find(REPLICAS)
+    if replicas is None:
+        return 0
+    return max(1, replicas.count // ROLLED_OF) - len(replicas.keys_by("rolling", True))  # noqa: FBT003
+
+
 _KINDS = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
 """Types of the objects that templates name, by kind."""
 
@@ -223,8 +244,11 @@ _owner = owner_of_kind("ModelDeployment")
 
 
 def _on_replica(change: Change, hub: Cluster) -> Iterable[Key]:
-    """Yield the owner of a replica and, when nodes become free, the deployments that wait for capacity."""
+    """Yield the owner of a replica and, when nodes or a turn to roll are free, the deployments that wait for them."""
     yield from _owner(change, hub)
+    if change.old is not None and any(_is_rolling(change.old)) and not (change.new and any(_is_rolling(change.new))):
+        deployments = hub.find(DEPLOYMENTS)
+        yield from map(key_of, deployments.by("rolling", True) if deployments else ())  # noqa: FBT003
     if change.new is None or (
         change.old is not None and _read_reserved_nodes(change.old) != _read_reserved_nodes(change.new)
     ):

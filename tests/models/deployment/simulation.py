@@ -21,7 +21,8 @@ from kubeloop.objects import Key, annotations_of, key_of
 from kubeloop.plan import Apply, Create, Delete, Plan, Replace
 from kubeloop.resource import of
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelEndpoint, ModelReplica, labels
-from modelplane_operator.models.deployment.plan import Observed, plan
+from modelplane_operator.api.model_replica import OperatorSettings
+from modelplane_operator.models.deployment.plan import ROLLED_OF, Observed, plan
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import Replica, charges, read
 from modelplane_operator.scheduling.requirement import NoCache
@@ -63,6 +64,8 @@ class Hub:
     """Clusters that do not answer, and since when."""
     broken: frozenset[str] = frozenset()
     """Images that never answer."""
+    operator: OperatorSettings | None = None
+    """What the operator that runs adds to pods; replicas that have recorded something else are outdated."""
     neighbours: list[Hub] = field(default_factory=list["Hub"])
     """Other deployments on the same clusters."""
     replicas: dict[Key, Manifest] = field(default_factory=dict[Key, Manifest])
@@ -130,7 +133,20 @@ class Hub:
             reached=routed,
             grace=GRACE,
             now=self.now,
+            operator=self.operator,
+            roll_room=self._count_roll_room(),
         )
+
+    def _count_roll_room(self) -> int:
+        """How many more replicas of the fleet may begin to roll, as the controller counts them."""
+        fleet = [one for hub in (self, *self.neighbours) for one in hub.replicas.values()]
+        return max(1, len(fleet) // ROLLED_OF) - sum(labels.ROLLING in annotations_of(one) for one in fleet)
+
+    def _find_outdated(self, spec: Manifest) -> Manifest:
+        """What a replica reports of its pods while the operator would render them differently."""
+        if self.operator is None or spec.get("operator") == self.operator.to_manifest():
+            return {}
+        return {"outdated": {"version": "0.0.1", "rendering": self.operator.version, "changes": ["main is removed"]}}
 
     @property
     def serving(self) -> set[Key]:
@@ -240,6 +256,7 @@ class Hub:
                 **manifest,
                 "status": {
                     "heldNodes": self._held(key),
+                    **self._find_outdated(manifest["spec"]),
                     **({"unschedulableSince": waiting.made.isoformat()} if waiting else {}),
                     "conditions": [
                         {

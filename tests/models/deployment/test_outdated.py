@@ -6,16 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from kubeloop.objects import Manifest
+from kubeloop.objects import Manifest, annotations_of
 from kubeloop.plan import Apply, Create, Replace
 from modelplane_operator.api import ModelDeployment, labels
 from modelplane_operator.images import TESTED
 from modelplane_operator.models.deployment.plan import plan
 from modelplane_operator.models.replica.render import REVISION, Lifecycle, operator_settings
+from tests.models.deployment.simulation import Hub
 from tests.support.builders import cluster, deployment, engine
 from tests.support.manifests import change
 from tests.support.observed import placed, seen
 from tests.support.plans import told
+
+OPERATOR = operator_settings(TESTED, Lifecycle())
 
 pytestmark = pytest.mark.usefixtures("well_worded")
 
@@ -67,7 +70,9 @@ def test_outdated_pods_change_in_turn_where_the_deployment_asks_for_it(roll: str
 
     decided = plan(seen(subject, three, replicas=before))
 
-    assert isinstance(decided.steps[0], Create) is rolls, "another one serves before the first one changes"
+    assert any(isinstance(step, Create) for step in decided.steps) is rolls, (
+        "another serves before the first one changes"
+    )
     assert told(decided)["UpToDate"][1] == ("Rolling" if rolls else "Outdated")
 
 
@@ -91,3 +96,69 @@ def test_a_replica_that_changes_for_another_reason_gets_the_current_revision_and
     (written,) = (step.manifest for step in decided.steps if isinstance(step, Replace))
     assert written["spec"]["podRevision"] == REVISION
     assert written["spec"]["operator"] == settings.to_manifest()
+
+
+# A whole fleet --------------------------------------------------------------------------------------------------------
+
+
+def rolling_fleet(models: int, *, nodes: int) -> list[Hub]:
+    """Return models of one replica each, on one cluster, that are all asked to roll."""
+    clusters = {"a": cluster("a", nodes=nodes)}
+    old, new = (OPERATOR.model_copy(update={"version": version}) for version in ("1", "2"))
+    fleet = [Hub(deployment(name=f"model-{n}", uid=f"uid-{n}"), clusters, operator=old) for n in range(models)]
+    for hub in fleet:
+        hub.neighbours = [other for other in fleet if other is not hub]
+    pass_time(fleet, 10)
+    for hub in fleet:
+        hub.operator = new
+        annotated = change(hub.deployment.to_manifest(), "metadata.annotations", {labels.ROLL: "2"})
+        hub.deployment = ModelDeployment.parse(annotated)
+    assert all(hub.serving for hub in fleet)
+    return fleet
+
+
+def pass_time(fleet: list[Hub], ticks: int) -> int:
+    """Let the operator plan each deployment in turn, and return how many models were out of rotation at most."""
+    away = 0
+    for _ in range(ticks):
+        for hub in fleet:
+            hub.decide()
+        for hub in fleet:
+            hub.tick()
+        away = max(away, sum(not hub.serving for hub in fleet))
+    return away
+
+
+@pytest.mark.parametrize(
+    ("models", "nodes", "most"),
+    [
+        (6, 6, 1),
+        (6, 7, 0),
+        pytest.param(20, 21, 0, marks=pytest.mark.slow),
+        pytest.param(40, 40, 2, marks=pytest.mark.slow),
+    ],
+)
+def test_a_roll_of_all_models_takes_no_more_out_of_rotation_than_the_fleet_allows(
+    models: int, nodes: int, most: int
+) -> None:
+    fleet = rolling_fleet(models, nodes=nodes)
+
+    away = pass_time(fleet, 14 * models)
+
+    assert away == most
+    versions = {replica["spec"]["operator"]["version"] for hub in fleet for replica in hub.replicas.values()}
+    assert versions == {"2"}
+    assert all(hub.serving for hub in fleet)
+    assert not any(labels.ROLLING in annotations_of(one) for hub in fleet for one in hub.replicas.values())
+
+
+def test_a_rendering_that_does_not_answer_stops_the_roll_at_its_first_model() -> None:
+    fleet = rolling_fleet(6, nodes=6)
+    first = min(fleet, key=lambda hub: hub.deployment.key)
+    for hub in fleet:
+        hub.starting = 10**6 if hub is first else hub.starting
+
+    away = pass_time(fleet, 100)
+
+    assert away == 1
+    assert sum(not hub.serving for hub in fleet) == 1

@@ -7,12 +7,12 @@ still leave clusters that are drained or deleted, because those belong to other 
 from __future__ import annotations
 
 from kubeloop.plan import Plan
-from modelplane_operator.models.deployment.plan.observed import FOLLOWING, Observed
+from modelplane_operator.models.deployment.plan.observed import FOLLOWING, ROLLED_OF, Observed
 from modelplane_operator.models.deployment.plan.rollout_plan import decide
 from modelplane_operator.models.deployment.plan.status import status
 from modelplane_operator.models.deployment.plan.steps import steps
 
-__all__ = ["FOLLOWING", "Observed", "plan"]
+__all__ = ["FOLLOWING", "ROLLED_OF", "Observed", "plan"]
 
 
 def plan(observed: Observed) -> Plan:

@@ -22,6 +22,9 @@ from modelplane_operator.scheduling.survey import FleetSnapshot
 FOLLOWING = timedelta(minutes=5)  # Traefik takes minutes for thousands of routes
 """Longest time that a rollout waits for routes to lead to a replica that answers."""
 
+ROLLED_OF = 20
+"""Of so many replicas of the fleet, one may change its outdated pods at a time; of fewer, one."""
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -48,6 +51,8 @@ class Observed:
     now: datetime
     operator: OperatorSettings | None = None
     """Settings of the operator, which new replicas record."""
+    roll_room: int = 1
+    """Number of further replicas of the fleet whose outdated pods may begin to change now."""
     missing: str = ""
     """Secrets and ConfigMaps that the template names and that do not exist, as a message; those that the running
     replicas have already do not count.
@@ -118,6 +123,19 @@ class Observed:
         if not asks_for or (outdated := self.outdated.get(key)) is None:
             return False
         return asks_for in {"always", outdated.rendering} or (asks_for == "security" and outdated.security)
+
+    @cached_property
+    def rolling(self) -> frozenset[Key]:
+        """Return the replicas whose outdated pods change: those that have begun, and the oldest others that there is
+        room for.
+        """
+        rolls = [key for key in self.live if self.rolls(key)]
+        begun = [key for key in rolls if annotations_of(self.live[key]).get(labels.ROLLING)]
+        others = sorted(
+            (key for key in rolls if key not in begun),
+            key=lambda key: (self.live[key]["metadata"].get("creationTimestamp") or "", key),
+        )
+        return frozenset([*begun, *others[: max(self.roll_room, 0)]])
 
     def answers(self, replica: Manifest) -> bool:
         """True if the model of the replica is ready, in the generation that the replica has now."""

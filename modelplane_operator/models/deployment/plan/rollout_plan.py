@@ -220,7 +220,7 @@ def _find_changed(observed: Observed, decision: Decision, desired: Mapping[Key, 
         for key in sorted(desired)
         if key in observed.live
         and (
-            observed.rolls(key)
+            key in observed.rolling
             or _normalize(ModelReplica.parse(observed.live[key]).spec)
             != _normalize(ModelReplica.parse(desired[key]).spec)
         )

@@ -27,7 +27,7 @@ from modelplane_operator.api.model_deployment import (
 )
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica
 from modelplane_operator.api.reasons import is_warning, not_ready
-from modelplane_operator.models.deployment.plan.observed import Observed
+from modelplane_operator.models.deployment.plan.observed import ROLLED_OF, Observed
 from modelplane_operator.models.deployment.plan.rollout_plan import RolloutPlan
 from modelplane_operator.models.deployment.plan.shortfall import explain_unplaced, headline
 from modelplane_operator.models.deployment.render import not_allowed, replica_key
@@ -243,8 +243,14 @@ def _report_outdated(observed: Observed) -> Sequence[Condition]:
     ]
     fix = "; this includes a security fix" if any(item.security for item in observed.outdated.values()) else ""
     what = f"pods of {count} would change, as {by} rendered them: {'; '.join(changes)}{fix}"
-    if any(map(observed.rolls, observed.outdated)):
-        return [UpToDate.ROLLING.condition(observed.now, message=what)]
+    if asked := [key for key in observed.outdated if observed.rolls(key)]:
+        waiting = len(asked) - len(observed.rolling)
+        limit = (
+            f"; {count_of(waiting, 'replica')} to wait, as no more than one in {ROLLED_OF} of the fleet changes at once"
+            if waiting
+            else ""
+        )
+        return [UpToDate.ROLLING.condition(observed.now, message=f"{what}{limit}")]
     message = f"{what}. Change them in turn: modelplane roll {name} -n {namespace}"
     return [UpToDate.OUTDATED.condition(observed.now, message=message)]
 

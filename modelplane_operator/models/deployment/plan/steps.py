@@ -60,6 +60,10 @@ def _rewrite(
         if key in rollout_plan.moves.drain
         else "",
         labels.HELD_NODES: _compute_reserved_nodes(live, desired if desired and reshaped else live),
+        # A replica that does not answer with its new pods holds its place in the fleet's limit: the roll stops there.
+        labels.ROLLING: "true"
+        if key in observed.rolling or (annotations_of(live).get(labels.ROLLING) and not observed.answers(live))
+        else "",
     }
     annotations = {**foreign_annotations, **{name: text for name, text in own_annotations.items() if text}}
     new_labels = labels_of(desired or live)
@@ -72,7 +76,7 @@ def _rewrite(
     return None if unchanged and not reshaped else rewritten
 
 
-_OWN_ANNOTATIONS = frozenset({labels.DRAINING_SINCE, labels.HELD_NODES})
+_OWN_ANNOTATIONS = frozenset({labels.DRAINING_SINCE, labels.HELD_NODES, labels.ROLLING})
 """Annotations that the plan sets and removes. All others on a replica stay as they are."""
 
 
