@@ -106,6 +106,13 @@ CASES = [
         "engine main needs 4 nodes of one pool, default has 2 in all",
     ),
     Case(
+        "a tainted pool that is too small for ever",
+        b.deployment(b.pipeline(4)),
+        b.cluster("a", nodes=2, taints=[b.taint("upkeep", "on")]),
+        TooSmall("main", "default", needs=4, nodes=2),
+        "engine main needs 4 nodes of one pool, default has 2 in all",
+    ),
+    Case(
         "the largest of two pools is the nearest, however full it is",
         b.deployment(b.pipeline(4)),
         b.cluster("a", b.pool("default", nodes=3), b.pool("more", nodes=2)),
