@@ -357,6 +357,19 @@ def test_the_nearest_device_is_named_with_its_own_value() -> None:
     assert "141Gi" in prose.reason(refusal.reason)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_text_in_other_letters_is_nearer_than_another_text(*, reverse: bool) -> None:
+    gpus = [
+        {**b.gpu(name=name), "attributes": {"architecture": {"string": name}}}
+        for name in ("Ampere", "Hopper", "Lovelace")
+    ]
+    selector = f'device.attributes["{b.GPU}"].architecture == "hopper"'
+    devices = reversed(gpus) if reverse else gpus
+    [refusal] = decide(b.deployment(b.engine(b.request(selector))), [b.cluster("a", b.pool("p", *devices))]).refusals
+
+    assert 'architecture is "Hopper", needs "hopper"' in prose.reason(refusal.reason)
+
+
 GPU_AND_NIC = b.pool("p", {**b.nic("ethernet")}, {**b.gpu(), "attributes": {"architecture": {"string": "Ampere"}}})
 OF_THE_GPU = f'device.attributes["{b.GPU}"]'
 

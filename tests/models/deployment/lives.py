@@ -325,19 +325,26 @@ class Life:
             for key, replica in hub.observed.live_replicas.items()
             if replica.serving and replica.draining_since is None
         }
+        place = self._find_place(name)
         decided = hub.decide()
         hub.deployment = hub.deployment.model_copy(update={"status": decided.status})
         stored = [step for step in decided.steps if isinstance(step, STORED) and _is_replica(step)]
+        place = place and self._find_place(name)  # free before the plan, and left by it
         disturbed = {key for key in serving if not _is_as_it_was(before[key], hub.replicas.get(key))}
         created = {key for key in hub.replicas if key not in before}
-        self._check_rotation(name, serving, disturbed, created)
-        self._check_shapes(name, before)
+        self._check_rotation(name, serving, disturbed, created, place)
+        self._check_shapes(name, before, place)
         return bool(stored)
 
     # What must hold ----------------------------------------------------------------------------------------------
 
-    def _check_rotation(self, name: str, serving: set[Key], disturbed: set[Key], created: set[Key]) -> None:
-        """No edit takes a replica out of rotation that is needed, as long as another may come to its place."""
+    def _check_rotation(
+        self, name: str, serving: set[Key], disturbed: set[Key], created: set[Key], place: str | None
+    ) -> None:
+        """No edit takes a replica out of rotation that is needed, as long as another may come to its place.
+
+        Where replicas are missing, the free nodes may be those that the changed ones get.
+        """
         hub, wanted = self.hubs[name], self.wanted[name]
         remaining = len(serving - disturbed)
         edited = [key for key in disturbed if not self._is_left(hub.replicas[key])]
@@ -351,13 +358,13 @@ class Life:
             and image_of(hub.replicas[key]) != BAD
             and not hub.waits_for_nodes(key)
         ]
-        possible = len(live) < wanted.replicas + wanted.surge and self._find_place(name)
+        possible = wanted.replicas <= len(live) < wanted.replicas + wanted.surge and place
         names = sorted(key.name for key in edited)
         assert not created, f"{names} leave rotation while others are created"
         assert not coming, f"{names} leave rotation while {sorted(key.name for key in coming)} start"
         assert not possible, f"{names} leave rotation though {possible} has room"
 
-    def _check_shapes(self, name: str, before: Mapping[Key, Manifest]) -> None:
+    def _check_shapes(self, name: str, before: Mapping[Key, Manifest], place: str | None) -> None:
         """A paused deployment keeps its shape, and a replica that is to leave its cluster is not changed there."""
         hub, wanted = self.hubs[name], self.wanted[name]
         for key, manifest in hub.replicas.items():
@@ -372,7 +379,6 @@ class Life:
                 assert image_of(manifest) in images, f"{key.name} gets {image_of(manifest)} during a pause: {images}"
             site = self.sites.get(manifest["spec"]["clusterName"])
             if old is not None and site is not None and (site.tainted or site.terminating):
-                place = self._find_place(name)
                 assert not place, f"{key.name} is changed on a cluster that it is to leave, and {place} has room"
 
     def _check_rest(self) -> None:
