@@ -124,7 +124,10 @@ def answer(requirement: Requirement, info: ClusterInfo, hosting: Hosting | None 
     if not cluster.gangs and (gang := next((engine.name for engine in requirement.engines if engine.gangs), "")):
         return NoGangs(gang)
     if cluster.taints and (taint := find_untolerated(cluster.taints, requirement.tolerations, KEEPS_OFF)):
-        return Tainted(taint.key, taint.value, taint.effect)
+        # To remove the taint from a cluster whose pools are too small would not help.
+        empty = fit(requirement.engines, hosting, ClusterInfo(cluster, cluster.pools.nodes))
+        is_too_small = isinstance(empty, TooSmall) and cluster.phase is ClusterPhase.READY
+        return empty if is_too_small else Tainted(taint.key, taint.value, taint.effect)
     if cluster.phase is not ClusterPhase.READY and (reason := _unusable_reason(info)):
         return reason
     if requirement.cache and requirement.cache.storage and not cluster.storage:

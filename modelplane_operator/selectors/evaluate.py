@@ -119,11 +119,11 @@ def _unwrap_present(value: Any) -> tuple[Any, ...]:
 # --- fields and entries ---
 
 
-def _suggest_entries(entries: Mapping[str, Any]) -> str:
-    """Return the existing entries, as a hint for a mistyped name."""
+def _suggest_entries(entries: Mapping[str, Any], intro: str = "it has") -> str:
+    """Return the existing entries or domains, as a hint for a mistyped name."""
     first = sorted(entries)[:MAX_NAMES]
     more = f" and {len(entries) - MAX_NAMES} more" if len(entries) > MAX_NAMES else ""
-    return f": it has {', '.join(first)}{more}" if first else ""
+    return f": {intro} {', '.join(first)}{more}" if first else ""
 
 
 def entry(path: tuple[str, str, str], missing: str) -> Run:
@@ -135,7 +135,8 @@ def entry(path: tuple[str, str, str], missing: str) -> Run:
         domain_entries = frame.device[section][domain]
         value = domain_entries.get(identifier, MISSING)
         if value is MISSING:
-            raise EvaluationError(f"{missing}{_suggest_entries(domain_entries)}")
+            other_domains = "" if domain_entries else _suggest_entries(frame.device[section], "the device has those of")
+            raise EvaluationError(f"{missing}{other_domains or _suggest_entries(domain_entries)}")
         if value.__class__ is Malformed:
             raise EvaluationError(value.reason)
         return value

@@ -247,14 +247,20 @@ def _shorten(text: str, limit: int) -> str:
 
 
 def _closeness(question: _Question, node: Expr) -> float:
-    """Return the ratio of the smaller to the larger of the actual and the required number, from 0 to less than 1."""
+    """Return the ratio of the smaller to the larger of the actual and the required number, from 0 to less than 1.
+
+    Texts that differ only in upper and lower case are as close as possible.
+    """
     comparison = _to_comparison(node)
     if comparison is None:
         return 0.0
     try:
-        actual, needed = _to_number(question.value(comparison.actual)), _to_number(question.value(comparison.needed))
+        actual_value, needed_value = question.value(comparison.actual), question.value(comparison.needed)
     except (EvaluationError, KeyError):
         return 0.0
+    if isinstance(actual_value, str) and isinstance(needed_value, str):
+        return 0.999 if actual_value.casefold() == needed_value.casefold() else 0.0
+    actual, needed = _to_number(actual_value), _to_number(needed_value)
     if actual is None or needed is None or min(actual, needed) <= 0:
         return 0.0
     return min(actual, needed) / max(actual, needed) * 0.999

@@ -54,7 +54,8 @@ def explain_refusal(node: Call, name: str, types: list[t.Type], *, method: bool)
     """Return the error for a call without a matching overload, with a hint what to write instead."""
     others = f.OVERLOADS.get(name, [])
     if not others:
-        return CompileError(f"there is no function {name}()", node.at)
+        similar = next((other for other in f.OVERLOADS if other.lower() == name.lower()), None)
+        return CompileError(f"there is no function {name}()", node.at, f"write {similar}()" if similar else "")
     operator = name.strip("_@") if name[0] in "_@!-" else None
     type_list = " and ".join(map(str, types))
     if operator is not None:
@@ -67,16 +68,24 @@ def explain_refusal(node: Call, name: str, types: list[t.Type], *, method: bool)
         hint = f"write {others[0]}"
         return CompileError(f"{name}() is {'not a method' if method else 'a method'}", node.at, hint)
     accepted = [str(o) for o in others if o.method is method]
-    receiver = f"a {types[0]} has no {name}()" if method else f"{name}()"
+    hint = f"it is {' or '.join(accepted[:3])}"
+    literal = node.args[-1].value if node.args and isinstance(node.args[-1], Literal) else None
+    if method and types[0] == t.QUANTITY and isinstance(literal, str) and name in _INSTEAD_OF.values():
+        hint = f"write .{name}({_write_quantity(literal)})"
+    if method and types[0] == t.ANY and isinstance(literal, int | float) and name in _COMPARED_BY:
+        hint = f"write {_COMPARED_BY[name]} {literal}"
+    receiver = f"{'an attribute' if types[0] == t.ANY else f'a {types[0]}'} has no {name}()" if method else f"{name}()"
     arguments = f" for ({', '.join(map(str, types[method:]))})" if len(types) > method or not method else ""
-    return CompileError(f"{receiver}{arguments}" if method else f"{receiver} does not take ({type_list})", node.at,
-                 f"it is {' or '.join(accepted[:3])}")  # fmt: skip
+    message = f"{receiver}{arguments}" if method else f"{receiver} does not take ({type_list})"
+    return CompileError(message, node.at, hint)
 
 
 _OPERATORS = {"_[_]": "[]", "_[?_]": "[?]", "_?_:_": "? :", "@in": "in", "-_": "-", "!_": "!"}
 """Operators as users write them, by name of the function."""
 _INSTEAD_OF = {"<": "isLessThan", ">": "isGreaterThan", "<=": "compareTo", ">=": "compareTo"}
 """Methods of quantities and versions that users need in place of an operator."""
+_COMPARED_BY = {"isLessThan": "<", "isGreaterThan": ">"}
+"""Operators of numbers that users need in place of a method."""
 
 
 def _write_quantity(literal: object) -> str:
@@ -113,6 +122,10 @@ def _operator_hint(operator: str, types: list[t.Type], node: Call) -> str:
         numbers = {"int": "int", "double": "double", "uint": "uint"}
         if first.name in numbers and second.name in numbers:
             return f"write both numbers in the same way: as {first} or as {second}"
+        path = _domain_of(node.args[0])
+        if first.name == "map" and path is not None:
+            what, (domain, slash, identifier) = path[0], path[1].partition("/")
+            return f'write device.{what}["{domain}"].{identifier if slash else "name"}'
         if "string" in (first.name, second.name):
             return "numbers and truth values stand without quotes, texts with them"
     return ""

@@ -107,6 +107,8 @@ def _explain_token(error: lark.UnexpectedToken, text: str) -> CompileError:
     hint = {"=": "compare with ==", "and": "write &&", "or": "write ||", "not": "write !", "AND": "write &&"}.get(
         token, ""
     )
+    if re.search(r"\bnot\s+$", text[:at]):
+        hint = "write ! in place of not"
     return CompileError(f"syntax error at {token!s}", at, hint)
 
 

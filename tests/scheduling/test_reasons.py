@@ -106,6 +106,13 @@ CASES = [
         "engine main needs 4 nodes of one pool, default has 2 in all",
     ),
     Case(
+        "a tainted pool that is too small for ever",
+        b.deployment(b.pipeline(4)),
+        b.cluster("a", nodes=2, taints=[b.taint("upkeep", "on")]),
+        TooSmall("main", "default", needs=4, nodes=2),
+        "engine main needs 4 nodes of one pool, default has 2 in all",
+    ),
+    Case(
         "the largest of two pools is the nearest, however full it is",
         b.deployment(b.pipeline(4)),
         b.cluster("a", b.pool("default", nodes=3), b.pool("more", nodes=2)),
@@ -348,6 +355,19 @@ def test_the_nearest_device_is_named_with_its_own_value() -> None:
     assert prose.reason(refusal.reason).startswith("engine main: pool newer: request gpu: device gpu: ")
     assert "80Gi" in prose.reason(refusal.reason)
     assert "141Gi" in prose.reason(refusal.reason)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_text_in_other_letters_is_nearer_than_another_text(*, reverse: bool) -> None:
+    gpus = [
+        {**b.gpu(name=name), "attributes": {"architecture": {"string": name}}}
+        for name in ("Ampere", "Hopper", "Lovelace")
+    ]
+    selector = f'device.attributes["{b.GPU}"].architecture == "hopper"'
+    devices = reversed(gpus) if reverse else gpus
+    [refusal] = decide(b.deployment(b.engine(b.request(selector))), [b.cluster("a", b.pool("p", *devices))]).refusals
+
+    assert 'architecture is "Hopper", needs "hopper"' in prose.reason(refusal.reason)
 
 
 GPU_AND_NIC = b.pool("p", {**b.nic("ethernet")}, {**b.gpu(), "attributes": {"architecture": {"string": "Ampere"}}})

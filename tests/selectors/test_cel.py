@@ -78,6 +78,16 @@ def refusal(text: str) -> str:
         ("device.driver.startsWith()", "a string has no startsWith()"),
         ("has(device.driver == 'a')", "1:5: has() needs a field selection; write has(device.attributes["),
         ("device.driver.foo()", "1:15: there is no function foo()"),
+        (f'{_MEMORY}.compareTo("80Gi") >= 0', 'write .compareTo(quantity("80Gi"))'),
+        (f"{_ATTRIBUTES}.cores.isGreaterThan(4)", "1:43: an attribute has no isGreaterThan() for (int); write > 4"),
+        ('device.driver.startswith("gpu")', "there is no function startswith(); write startsWith()"),
+        (
+            'device.attributes["gpu.nvidia.com/architecture"] == "Hopper"',
+            'write device.attributes["gpu.nvidia.com"].architecture',
+        ),
+        ('device.attributes["gpu.nvidia.com"] == "Hopper"', 'write device.attributes["gpu.nvidia.com"].name'),
+        ("quantity() == quantity('1')", "quantity() does not take ()"),
+        (f"not {_ATTRIBUTES}.ecc", "1:5: syntax error at device; write ! in place of not"),
         ("sets.foo([1])", "1:1: there is no function sets.foo()"),
         ("device.driver.matches('(')", "1:23: the regular expression is not valid: missing ): ("),
         ('duration("1h") == duration("1h")', "1:1: duration() is not available; dates and durations are not supported"),
@@ -140,7 +150,10 @@ def test_a_memory_that_is_missed_by_little_is_proposed_in_the_user_s_unit(
             "the device has no attribute gpu.nvidia.com/arch: it has architecture, cores, cudaComputeCapability, "
             "driverVersion, ecc, empty and 2 more",
         ),
-        ('device.attributes["amd.com"].arch == "Hopper"', "the device has no attribute amd.com/arch"),
+        (
+            'device.attributes["amd.com"].arch == "Hopper"',
+            "the device has no attribute amd.com/arch: the device has those of gpu.nvidia.com, resource.kubernetes.io",
+        ),
         (
             f'{_ATTRIBUTES}.cudaComputeCapability == "10.0.0"',
             'a version cannot be compared with a string: write .compareTo(semver("10.0.0")) == 0',

@@ -159,8 +159,8 @@ class Life:
         return Site(pools, self.random.choice(("eu", "eu", "us")))
 
     def _happen(self) -> None:
-        rare = (self._pools, self._join, self._delete_replica, self._pause, self._restart, self._cache, self._vanish)
-        often = (self._edit, self._edit, self._edit, self._state, self._silence)
+        rare = (self._pools, self._join, self._restart, self._cache, self._vanish)
+        often = (self._edit, self._edit, self._edit, self._state, self._silence, self._delete_replica, self._pause)
         what: Callable[[], str | None] = self.random.choice((*rare, *often, *often))
         self.events.append(f"{what.__name__}: {what()}")
 
@@ -325,19 +325,26 @@ class Life:
             for key, replica in hub.observed.live_replicas.items()
             if replica.serving and replica.draining_since is None
         }
+        place = self._find_place(name)
         decided = hub.decide()
         hub.deployment = hub.deployment.model_copy(update={"status": decided.status})
         stored = [step for step in decided.steps if isinstance(step, STORED) and _is_replica(step)]
+        place = place and self._find_place(name)  # free before the plan, and left by it
         disturbed = {key for key in serving if not _is_as_it_was(before[key], hub.replicas.get(key))}
         created = {key for key in hub.replicas if key not in before}
-        self._check_rotation(name, serving, disturbed, created)
-        self._check_shapes(name, before)
+        self._check_rotation(name, serving, disturbed, created, place)
+        self._check_shapes(name, before, place)
         return bool(stored)
 
     # What must hold ----------------------------------------------------------------------------------------------
 
-    def _check_rotation(self, name: str, serving: set[Key], disturbed: set[Key], created: set[Key]) -> None:
-        """No edit takes a replica out of rotation that is needed, as long as another may come to its place."""
+    def _check_rotation(
+        self, name: str, serving: set[Key], disturbed: set[Key], created: set[Key], place: str | None
+    ) -> None:
+        """No edit takes a replica out of rotation that is needed, as long as another may come to its place.
+
+        Where replicas are missing, the free nodes may be those that the changed ones get.
+        """
         hub, wanted = self.hubs[name], self.wanted[name]
         remaining = len(serving - disturbed)
         edited = [key for key in disturbed if not self._is_left(hub.replicas[key])]
@@ -351,13 +358,13 @@ class Life:
             and image_of(hub.replicas[key]) != BAD
             and not hub.waits_for_nodes(key)
         ]
-        possible = len(live) < wanted.replicas + wanted.surge and self._find_place(name)
+        possible = wanted.replicas <= len(live) < wanted.replicas + wanted.surge and place
         names = sorted(key.name for key in edited)
         assert not created, f"{names} leave rotation while others are created"
         assert not coming, f"{names} leave rotation while {sorted(key.name for key in coming)} start"
         assert not possible, f"{names} leave rotation though {possible} has room"
 
-    def _check_shapes(self, name: str, before: Mapping[Key, Manifest]) -> None:
+    def _check_shapes(self, name: str, before: Mapping[Key, Manifest], place: str | None) -> None:
         """A paused deployment keeps its shape, and a replica that is to leave its cluster is not changed there."""
         hub, wanted = self.hubs[name], self.wanted[name]
         for key, manifest in hub.replicas.items():
@@ -372,8 +379,11 @@ class Life:
                 assert image_of(manifest) in images, f"{key.name} gets {image_of(manifest)} during a pause: {images}"
             site = self.sites.get(manifest["spec"]["clusterName"])
             if old is not None and site is not None and (site.tainted or site.terminating):
-                place = self._find_place(name)
-                assert not place, f"{key.name} is changed on a cluster that it is to leave, and {place} has room"
+                live = [other for other in hub.replicas.values() if not is_terminating(other)]
+                assert len(live) <= wanted.replicas, f"{key.name} is changed though another has come to its place"
+                # Others that need other nodes may get the free ones.
+                grows = any(_hardware(other) != (wanted.copies, b.memory(wanted.size)) for other in before.values())
+                assert grows or not place, f"{key.name} is changed on a cluster that it is to leave: {place} has room"
 
     def _check_rest(self) -> None:
         """A rollout ends when the fleet can hold it."""
@@ -396,14 +406,9 @@ class Life:
     def _is_outdated(self, name: str, manifest: Manifest) -> bool:
         """Whether a replica has an old shape, though it could have the new one where it is or elsewhere."""
         wanted, engine = self.wanted[name], manifest["spec"]["engines"][0]
-        selectors = engine["members"][0]["deviceRequests"][0]["selectors"]
         cluster, pool = manifest["spec"]["clusterName"], engine["members"][0]["nodePoolName"]
         site = self.sites[cluster]
-        if (
-            image_of(manifest) == wanted.image
-            and engine["copies"] == wanted.copies
-            and selectors == [{"cel": b.memory(wanted.size)}]
-        ):
+        if image_of(manifest) == wanted.image and _hardware(manifest) == (wanted.copies, b.memory(wanted.size)):
             return False
         size, nodes = site.pools.get(pool, ("80Gi", 0))
         free = nodes - self._booked[cluster, pool] + engine["copies"]
@@ -455,6 +460,12 @@ def play(number: int, *, events: int = 6) -> None:
 def image_of(manifest: Manifest) -> str:
     """The image of a replica's engine."""
     return manifest["spec"]["engines"][0]["members"][0]["template"]["spec"]["containers"][0]["image"]
+
+
+def _hardware(manifest: Manifest) -> tuple[int, str]:
+    """The copies of a replica's engine and its selector."""
+    engine = manifest["spec"]["engines"][0]
+    return engine["copies"], engine["members"][0]["deviceRequests"][0]["selectors"][0]["cel"]
 
 
 def _key(manifest: Manifest) -> Key:
