@@ -42,7 +42,7 @@ ALSO_REGISTERED = f"{PREFIX}also-registered"  # annotation: uids of InferenceClu
 DRAINING_SINCE = f"{PREFIX}draining-since"  # annotation: when a replica was taken out of rotation, to change or to go
 ABANDON = f"{PREFIX}abandon"  # annotation: "true" lets go of a cluster that is being deleted and does not answer
 RETRY = f"{PREFIX}retry"  # annotation: another value has the operator try again an object that it left alone
-ROLLING = f"{PREFIX}rolling"  # annotation: "true" on a replica whose outdated pods change, until it answers again
+ROLLING = f"{PREFIX}rolling"  # annotation: since when a replica changes its outdated pods, until it answers again
 ROLL = (
     f"{PREFIX}roll"  # annotation of a deployment: which outdated pods to change; "security", "always", or a rendering
 )

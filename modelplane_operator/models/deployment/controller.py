@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from kubeloop.cache.referenced import ReferencedObjects
@@ -36,7 +36,7 @@ from modelplane_operator.api.model_replica import OperatorSettings
 from modelplane_operator.lookups import backends, cluster_of_replica
 from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.models.deployment.gauges import GAUGES
-from modelplane_operator.models.deployment.plan import ROLLED_OF, Observed, plan
+from modelplane_operator.models.deployment.plan import ROLL_PATIENCE, ROLLED_OF, Observed, plan
 from modelplane_operator.models.replica.plan.referenced import describe_source
 from modelplane_operator.models.replica.plan.symptoms import describe_unrouted
 from modelplane_operator.models.replica.render import sources, sources_of
@@ -144,7 +144,7 @@ def controller(
             grace=grace,
             now=clients.now(),
             operator=operator,
-            roll_room=_count_roll_room(hub),
+            roll_room=_count_roll_room(hub, clients.now()),
             missing=await _find_missing(deployment, replicas, referenced),
         )
 
@@ -197,12 +197,14 @@ async def _find_missing(
     return ", ".join(messages)
 
 
-def _count_roll_room(hub: Cluster) -> int:
+def _count_roll_room(hub: Cluster, now: datetime) -> int:
     """Return how many further replicas of the fleet may begin to change their outdated pods now."""
     replicas = hub.find(REPLICAS)
     if replicas is None:
         return 0
-    return max(1, replicas.count // ROLLED_OF) - len(replicas.keys_by("rolling", True))  # noqa: FBT003
+    since = (annotations_of(replica).get(labels.ROLLING, "") for replica in replicas.by("rolling", True))  # noqa: FBT003
+    earliest = (now - ROLL_PATIENCE).isoformat()
+    return max(1, replicas.count // ROLLED_OF) - sum(time > earliest for time in since)
 
 
 _KINDS = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}

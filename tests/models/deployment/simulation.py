@@ -22,7 +22,7 @@ from kubeloop.plan import Apply, Create, Delete, Plan, Replace
 from kubeloop.resource import of
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelEndpoint, ModelReplica, labels
 from modelplane_operator.api.model_replica import OperatorSettings
-from modelplane_operator.models.deployment.plan import ROLLED_OF, Observed, plan
+from modelplane_operator.models.deployment.plan import ROLL_PATIENCE, ROLLED_OF, Observed, plan
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import Replica, charges, read
 from modelplane_operator.scheduling.requirement import NoCache
@@ -140,7 +140,9 @@ class Hub:
     def _count_roll_room(self) -> int:
         """How many more replicas of the fleet may begin to roll, as the controller counts them."""
         fleet = [one for hub in (self, *self.neighbours) for one in hub.replicas.values()]
-        return max(1, len(fleet) // ROLLED_OF) - sum(labels.ROLLING in annotations_of(one) for one in fleet)
+        return max(1, len(fleet) // ROLLED_OF) - sum(
+            annotations_of(one).get(labels.ROLLING, "") > (self.now - ROLL_PATIENCE).isoformat() for one in fleet
+        )
 
     def _find_outdated(self, spec: Manifest) -> Manifest:
         """What a replica reports of its pods while the operator would render them differently."""

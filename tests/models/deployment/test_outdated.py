@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -154,11 +155,50 @@ def test_a_roll_of_all_models_takes_no_more_out_of_rotation_than_the_fleet_allow
 
 def test_a_rendering_that_does_not_answer_stops_the_roll_at_its_first_model() -> None:
     fleet = rolling_fleet(6, nodes=6)
-    first = min(fleet, key=lambda hub: hub.deployment.key)
-    for hub in fleet:
-        hub.starting = 10**6 if hub is first else hub.starting
+    break_once_rolled(fleet, min(fleet, key=lambda hub: hub.deployment.key))
 
     away = pass_time(fleet, 100)
 
     assert away == 1
+    assert sum(version(hub) == "2" for hub in fleet) == 1
     assert sum(not hub.serving for hub in fleet) == 1
+
+
+def test_a_model_that_never_answers_holds_up_the_others_for_an_hour_and_no_longer() -> None:
+    fleet = rolling_fleet(3, nodes=3)
+    break_once_rolled(fleet, min(fleet, key=lambda hub: hub.deployment.key))
+
+    pass_time(fleet, 40)
+    assert sum(version(hub) == "2" for hub in fleet) == 1
+    for hub in fleet:
+        hub.now += timedelta(hours=1)
+    pass_time(fleet, 60)
+
+    assert {version(hub) for hub in fleet} == {"2"}
+
+
+def test_a_model_that_did_not_answer_before_takes_nobodys_place() -> None:
+    fleet = rolling_fleet(3, nodes=3)
+    silent = max(fleet, key=lambda hub: hub.deployment.key)
+    silent.starting = 10**6
+    silent.tick()
+
+    pass_time(fleet, 4)
+
+    assert version(silent) == "2"
+    assert not any(labels.ROLLING in annotations_of(one) for one in silent.replicas.values())
+    pass_time(fleet, 60)
+    assert {version(hub) for hub in fleet} == {"2"}
+
+
+def break_once_rolled(fleet: list[Hub], hub: Hub) -> None:
+    """Let time pass until a model has its new pods, which never answer."""
+    while version(hub) != "2":
+        pass_time(fleet, 1)
+    hub.starting = 10**6
+
+
+def version(hub: Hub) -> str:
+    """Return the version of the operator that rendered a model's one replica."""
+    (replica,) = hub.replicas.values()
+    return replica["spec"]["operator"]["version"]

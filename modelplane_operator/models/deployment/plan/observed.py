@@ -24,6 +24,8 @@ FOLLOWING = timedelta(minutes=5)  # Traefik takes minutes for thousands of route
 
 ROLLED_OF = 20
 """Of so many replicas of the fleet, one may change its outdated pods at a time; of fewer, one."""
+ROLL_PATIENCE = timedelta(hours=1)
+"""Longest time that a replica keeps others from changing theirs: one that never answers must not stop them for ever."""
 
 
 @dataclass(frozen=True)
@@ -126,11 +128,15 @@ class Observed:
 
     @cached_property
     def rolling(self) -> frozenset[Key]:
-        """Return the replicas whose outdated pods change: those that have begun, and the oldest others that there is
-        room for.
+        """Return the replicas whose outdated pods change: those that have begun or do not answer, and the oldest
+        others that there is room for.
         """
         rolls = [key for key in self.live if self.rolls(key)]
-        begun = [key for key in rolls if annotations_of(self.live[key]).get(labels.ROLLING)]
+        begun = [
+            key
+            for key in rolls
+            if annotations_of(self.live[key]).get(labels.ROLLING) or not self.answers(self.live[key])
+        ]
         others = sorted(
             (key for key in rolls if key not in begun),
             key=lambda key: (self.live[key]["metadata"].get("creationTimestamp") or "", key),
