@@ -63,16 +63,22 @@ def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping
             keep(replica, pinned)
         else:
             waiting.append(replica)
-    # One pass is enough: a replica that takes another shape leaves no more nodes free than before.
-    outdated: list[RetainedReplica] = []
-    for replica in waiting:
-        match _refit(request.requirement, replica, room[replica.cluster]):
-            case tuple() as engines:
-                keep(replica, engines)
-            case refused:
-                outdated.append(RetainedReplica(replica, Outdated(refused)))
-    current = tuple((replica, placements[replica.key]) for replica in staying if replica.key in placements)
-    return StableReplicas(current, tuple(outdated), room)
+    while True:
+        still: list[tuple[Replica, Refused]] = []
+        for replica in waiting:
+            match _refit(request.requirement, replica, room[replica.cluster]):
+                case tuple() as engines:
+                    keep(replica, engines)
+                case refused:
+                    still.append((replica, refused))
+        if len(still) == len(waiting):
+            outdated = tuple(RetainedReplica(replica, Outdated(refused)) for replica, refused in still)
+            return StableReplicas(
+                tuple((replica, placements[replica.key]) for replica in staying if replica.key in placements),
+                outdated,
+                room,
+            )
+        waiting = [replica for replica, _ in still]
 
 
 def _needs_no_more(engines: Engines, replica: Replica) -> bool:
