@@ -96,3 +96,15 @@ def test_a_replica_without_recorded_settings_follows_those_of_the_operator(revis
     """It was placed before replicas recorded them."""
     assert outdated(planned(rendered(REVISION), OLD)) is None
     assert pods(planned(rendered(revision), OLD)) != pods(planned(rendered(revision), NEW))
+
+
+def test_a_change_of_long_names_and_values_fits_the_status() -> None:
+    """The longest name of a workload, and images of which each is cut."""
+    subject = rendered(images=Images(picker=f"registry.example.com/{'a' * 200}:1"))
+    named = subject.model_copy(update={"metadata": subject.metadata.model_copy(update={"name": "r" * 63})})
+
+    found = outdated(planned(named, Images(picker=f"registry.example.com/{'b' * 200}:1"), SLOW))
+
+    assert found is not None
+    assert all(len(change) <= 256 for change in found.changes)
+    assert any("image changes" in change for change in found.changes)

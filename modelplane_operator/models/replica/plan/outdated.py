@@ -23,6 +23,8 @@ from modelplane_operator.models.replica.render import (
 
 MOST_CHANGES = 16
 """Number of changes that the status lists."""
+MOST_LENGTH = 256
+"""Number of characters of a change that the status stores."""
 MOST_TEXT = 60
 """Number of characters of a value in the description of a change."""
 
@@ -73,7 +75,7 @@ def _find_changes(old: Sequence[Manifest], new: Sequence[Manifest]) -> Iterator[
                 if new_value is None
                 else f"changes from {_shorten(old_value)} to {_shorten(new_value)}"
             )
-            yield f"{name}: {path[-100:] or 'its pods'} {change}"
+            yield f"{name}: {path[-100:] or 'its pods'} {change}"[:MOST_LENGTH]
 
 
 def _compare(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
