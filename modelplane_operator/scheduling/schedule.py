@@ -12,7 +12,7 @@ cluster. If there is no room, it stays unchanged.
 3. **Scale down.** Some replicas have to move: those that could not settle, those whose cluster is lost, terminating or
 has a NoExecute taint that is not tolerated, and those without nodes because their pool has shrunk. If there are more
 replicas than desired, these are deleted first, then replicas that do not work, then replicas on the clusters with the
-most of them.
+most of them; a replica that only could not settle is deleted after those on clusters that do not work.
 
 4. **Fill.** Missing replicas are placed one by one, each on the cluster with the fewest replicas of the deployment, and
 of those on the least used. With a cache, clusters with all weights come first, then clusters that will get them, then
@@ -84,7 +84,7 @@ def schedule(
     order = worst_first(staying, infos)
     given_up = (*find_displaced(order, infos, now), *find_lost(request, order, namesakes, infos, now))
     movable = to_move(request, order, settled, given_up, infos)
-    surplus = scale_down(request, order, movable)
+    surplus = scale_down(request, order, movable, infos)
     deleted = {replica.key for replica, _ in surplus}
     settled = settled.without(deleted)
     blocked = [(replica, reason) for replica, reason in movable.values() if replica.key not in deleted]
@@ -170,11 +170,27 @@ def _drain_reason(request: PlacementRequest, info: ClusterInfo) -> ClusterTermin
 
 
 def scale_down(
-    request: PlacementRequest, order: Sequence[Replica], movable: Mapping[Key, tuple[Replica, Moving]]
+    request: PlacementRequest,
+    order: Sequence[Replica],
+    movable: Mapping[Key, tuple[Replica, Moving]],
+    infos: Mapping[str, ClusterInfo],
 ) -> Sequence[Leaver]:
-    """Return the surplus replicas: first the ones that have to move, then the others in the given order."""
-    others = ((replica, ScaledDown(request.replicas)) for replica in order if replica.key not in movable)
-    leavers: list[Leaver] = [*movable.values(), *others]
+    """Return the surplus replicas: first the ones that have to move, then the others in the given order.
+
+    One that only has an outdated shape may be needed until another answers. So replicas on clusters that do not work,
+    which will not answer, are deleted before it.
+    """
+    others = [(replica, ScaledDown(request.replicas)) for replica in order if replica.key not in movable]
+
+    def rank(leaver: Leaver) -> int:
+        replica, reason = leaver
+        if not isinstance(reason, Outdated | ScaledDown):
+            return 0
+        if _illness(replica, infos) == DARK:
+            return 1
+        return 2 if isinstance(reason, Outdated) else 3
+
+    leavers: list[Leaver] = sorted([*movable.values(), *others], key=rank)
     return leavers[: max(len(order) - max(request.replicas, 0), 0)]
 
 
@@ -195,11 +211,15 @@ def worst_first(staying: Iterable[Replica], infos: Mapping[str, ClusterInfo]) ->
     return [replica for _, replica in order]
 
 
+DARK = 2
+"""Illness of a replica whose cluster does not work."""
+
+
 def _illness(replica: Replica, infos: Mapping[str, ClusterInfo]) -> int:
-    """Return 2 if the replica's cluster does not work, 1 if the replica is not ready, otherwise 0."""
+    """Return DARK if the replica's cluster does not work, 1 if the replica is not ready, otherwise 0."""
     info = infos.get(replica.cluster)
     if info is None or info.cluster.phase is not ClusterPhase.READY:
-        return 2
+        return DARK
     return 0 if replica.ready else 1
 
 
@@ -218,7 +238,7 @@ def _decide_without_clusters(request: PlacementRequest, own: Sequence[Replica]) 
 
     Only surplus is deleted.
     """
-    surplus = scale_down(request, worst_first(own, {}), {})
+    surplus = scale_down(request, worst_first(own, {}), {}, {})
     deleted = {replica.key for replica, _ in surplus}
     return Decision(
         desired=request.replicas,

@@ -553,6 +553,18 @@ DIFFERENT = [
         removed=["my-model-a-0"],
     ),
     Case(
+        "of too many the one on a cluster that is not Ready goes before one that cannot take the present shape",
+        b.deployment(b.engine(b.request(b.M200)), replicas=2),
+        [
+            b.cluster("a"),
+            b.cluster("b", b.pool("p", b.gpu("200Gi")), ready=False),
+            b.cluster("c", b.pool("p", b.gpu("200Gi"), nodes=2)),
+        ],
+        [("c", 0, "p"), ("c", 1, "p")],
+        [b.replica("a", ready=True), b.replica("b", pool="p", ready=False), b.replica("c", pool="p", ready=True)],
+        removed=["my-model-a-0", "my-model-b-0"],
+    ),
+    Case(
         "what takes the place of a replica of a drained cluster does not end another that waits for its cluster",
         b.deployment(replicas=2),
         [b.cluster("a", ready=False), b.cluster("b", taints=[DECOMMISSION]), b.cluster("c")],
