@@ -100,6 +100,7 @@ def kinds(world: World, cloud_lag: timedelta = LAG) -> Controllers:
             referenced,
             world.scheduled,
             operator=operator_settings(settings.images, settings.lifecycle),
+            max_disruptions=settings.max_disruptions,
         ),
         model_replica.controller(
             referenced, gateways, settings.lifecycle, settings.images, cluster_gateways.describe_failure

@@ -47,6 +47,14 @@ def factor(text: str) -> float:
     return factor
 
 
+def amount(text: str) -> str:
+    """Parse a number from 0 to 1000, or a percentage from 1% to 100%."""
+    match = re.fullmatch(r"(\d{1,4})(%?)", text, re.ASCII)
+    if match is None or not (1 <= int(match[1]) <= 100 if match[2] else int(match[1]) <= 1000):
+        raise ValueError("it must be a number from 0 to 1000, or a percentage from 1% to 100%")
+    return text
+
+
 def size(text: str) -> int:
     """Parse a size in bytes, or in Kubernetes' notation: 512Ki, 8Mi, 1Gi."""
     match = re.fullmatch(r"([0-9]{1,12})(Ki|Mi|Gi)?", text)

@@ -97,6 +97,12 @@ class Settings:
     drain_grace: float = _option(
         30.0, values.seconds, "seconds that a replica still answers after its endpoint was withdrawn"
     )
+    max_disruptions: str = _option(
+        "5%",
+        values.amount,
+        "how many replicas of the fleet may be out of service at a time through changes that the operator makes by "
+        "itself: a number, or a percentage, rounded down, at least one",
+    )
     allow_endpoints: tuple[str, ...] = _option(
         (),
         values.outside,

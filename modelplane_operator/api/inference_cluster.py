@@ -17,6 +17,7 @@ from modelplane_operator.api.gateway_status import GatewayStatus
 from modelplane_operator.api.groups import MODELPLANE
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.llm_inference_grant import LLMInferenceGrant
+from modelplane_operator.api.maintenance import Amount, MaintenanceWindows
 from modelplane_operator.api.node_pool import POOLS_OF_EKS_STAY, POOLS_OF_GKE_STAY, NodePool
 from modelplane_operator.api.serving_stack import ComponentOverride
 from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, ClaimMode, Effect
@@ -61,6 +62,12 @@ class InferenceClusterSpec(ClusterSpec):
     """Where the cluster comes from."""
     taints: Annotated[tuple[Taint, ...], Field(max_length=TAINTS), list_map("key", "effect")] = ()
     """Taints that keep replicas off this cluster, or drain it."""
+    maintenance: MaintenanceWindows = ()
+    """Windows in which changes of replicas here may begin that the operator makes by itself, such as those of outdated
+    pods; at any time without windows. Edits, taints, drains, deletions and failures do not wait."""
+    max_disruptions: Amount = "10%"
+    """Maximum of replicas here that may be out of service at a time through such changes: a number, or a percentage of
+    the replicas on the cluster, rounded down, at least one. The same limit applies to each pool of the cluster."""
     node_pools: Annotated[tuple[NodePool, ...], Field(min_length=1, max_length=8), list_map("name")] = ()
     """The pools of GPU nodes. On a cluster that the operator creates, it adds a pool for its own pods."""
     gateway: GatewayPods | None = None

@@ -43,9 +43,10 @@ DRAINING_SINCE = f"{PREFIX}draining-since"  # annotation: when a replica was tak
 ABANDON = f"{PREFIX}abandon"  # annotation: "true" lets go of a cluster that is being deleted and does not answer
 RETRY = f"{PREFIX}retry"  # annotation: another value has the operator try again an object that it left alone
 ROLLING = f"{PREFIX}rolling"  # annotation: since when a replica changes its outdated pods, until it answers again
-ROLL = (
-    f"{PREFIX}roll"  # annotation of a deployment: which outdated pods to change; "security", "always", or a rendering
-)
+# annotation of a deployment: which outdated pods to change, as "security", "always", or a rendering; with ",now" at the
+# end, without waiting for a maintenance window
+ROLL = f"{PREFIX}roll"
+ROLL_NOW = ",now"
 PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, a cluster's deletion too
 HELD_NODES = f"{PREFIX}held-nodes"  # annotation: JSON, nodes by pool that pods of an earlier shape may still use
 SKIP_PREFLIGHT = (

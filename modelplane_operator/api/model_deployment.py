@@ -24,6 +24,7 @@ from modelplane_operator.api.engines import (
     serving_rules,
 )
 from modelplane_operator.api.groups import MODELPLANE
+from modelplane_operator.api.maintenance import MaintenanceWindows
 from modelplane_operator.api.metadata import LABEL_RULES, Labels
 from modelplane_operator.api.pods import PodTemplate
 from modelplane_operator.api.shared import ClusterSelector, Effect, ModelCacheRef
@@ -214,6 +215,9 @@ class ModelDeploymentSpec(Spec):
     """Replicas over the whole fleet; `kubectl scale` sets it."""
     template: ReplicaTemplate | None = None
     """What every replica is made from."""
+    maintenance: MaintenanceWindows = ()
+    """Windows in which changes of the replicas may begin that the operator makes by itself, such as those of outdated
+    pods; at any time that their clusters allow without windows. Edits, moves and failures do not wait."""
     cluster_selector: ClusterSelector | None = None
     """Older shape of `template.spec.clusterSelector`."""
     model_cache_ref: ModelCacheRef | None = None
@@ -354,6 +358,18 @@ class UpToDate(ConditionType):
         STEP,
     )
     ROLLING = "Rolling", "False", "The outdated pods are changed in turn.", STEP
+    WAITING_FOR_WINDOW = (
+        "WaitingForWindow",
+        "False",
+        "The outdated pods are changed once the maintenance windows in the message are open.",
+        STEP,
+    )
+    WAITING_FOR_ROOM = (
+        "WaitingForRoom",
+        "False",
+        "The only replica that answers is not changed before the fleet has room for another.",
+        STEP,
+    )
 
 
 class ModelDeployment(Resource[ModelDeploymentSpec, ModelDeploymentStatus]):

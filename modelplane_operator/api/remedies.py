@@ -115,6 +115,13 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "day-2.md#rolling-models",
     ),
     deployments.UpToDate.ROLLING: Remedy(_WAIT),
+    deployments.UpToDate.WAITING_FOR_WINDOW: Remedy(
+        "Wait for the window, or run `modelplane roll NAME --now`.", "day-2.md#maintenance-windows"
+    ),
+    deployments.UpToDate.WAITING_FOR_ROOM: Remedy(
+        "Free a node or add a replica, or run `modelplane roll NAME` when an outage of the model suits you.",
+        "day-2.md#rolling-models",
+    ),
     deployments.PodTemplateAllowed.LEFT_OUT: Remedy(
         "Remove it from the template, or have the cluster allow it in spec.isolation.pods.",
         "clusters.md#keeping-tenants-apart",

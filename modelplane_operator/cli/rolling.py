@@ -33,6 +33,7 @@ def roll(
         typer.Option("--all", help="Every deployment with outdated pods: of the namespace with -n, or of the hub."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change in pods; write nothing.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for maintenance windows.")] = False,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -48,7 +49,7 @@ def roll(
         subject = f"{key} has" if key else "no deployment has"
         raise No(f"{subject} {'no ' if key else ''}outdated pods: nothing to roll")
     if not dry_run:
-        ask(target, lambda kube: _annotate(kube, outdated_models))
+        ask(target, lambda kube: _annotate(kube, outdated_models, suffix=labels.ROLL_NOW if now else ""))
     if output.is_structured:
         print_structured("Roll", Roll(rolled=not dry_run, models=tuple(outdated_models)), output)
         return
@@ -104,12 +105,12 @@ async def _find_outdated(kube: Kube, key: Key | None, namespace: str) -> Sequenc
     ]
 
 
-async def _annotate(kube: Kube, outdated_models: Sequence[OutdatedModel]) -> None:
-    """Annotate deployments with the rendering that their pods get. A conflict is retried."""
+async def _annotate(kube: Kube, outdated_models: Sequence[OutdatedModel], *, suffix: str) -> None:
+    """Annotate deployments with the rendering that their pods get, and a suffix. A conflict is retried."""
     for model in outdated_models:
         for attempt in range(TRIES):
             stored = await kube.get(of(ModelDeployment), Key(model.namespace, model.name))
-            annotations = {**annotations_of(stored), labels.ROLL: model.rendering}
+            annotations = {**annotations_of(stored), labels.ROLL: f"{model.rendering}{suffix}"}
             try:
                 await kube.replace({**stored, "metadata": {**stored["metadata"], "annotations": annotations}})
                 break

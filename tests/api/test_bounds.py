@@ -40,6 +40,8 @@ REFUSED_FOR_ANOTHER_REASON = {
     "maxSharedMemory maxLength": "it is an amount",
     "failover.after maxLength": "it is a time",
     "failover.maxShare maxLength": "it is a percentage",
+    "spec.maintenance[].duration maxLength": "it is a time",
+    "spec.maxDisruptions maxLength": "it is a percentage",
     "spec.components maxItems": "there are fewer names than that",
     "spec.stack.components maxItems": "the same",
     "engines[].ranks maximum": "rich.yaml's engines have phases, which go with one",

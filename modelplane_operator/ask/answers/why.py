@@ -98,6 +98,9 @@ def _describe_specials(deployment: ModelDeployment, owned: Sequence[ModelReplica
     for item in deployment.conditions:
         if item.type == PodTemplateAllowed.__name__ and item.status == "False":
             yield item.message or "", remedy_of("ModelDeployment", item)
+        if item.reason in {UpToDate.WAITING_FOR_WINDOW.reason, UpToDate.WAITING_FOR_ROOM.reason}:
+            text, _, roll = (item.message or "").rpartition(". ")
+            yield text, roll
         if item.reason == UpToDate.OUTDATED.reason:
             _, _, roll = (item.message or "").rpartition(". ")
             pods = [replica.status.outdated for replica in owned if replica.status and replica.status.outdated]

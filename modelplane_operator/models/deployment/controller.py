@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
+from kubeloop.cache.informer import Informer
 from kubeloop.cache.referenced import ReferencedObjects
 from kubeloop.conditions import condition
 from kubeloop.errors import ClientError
@@ -36,14 +39,18 @@ from modelplane_operator.api.model_replica import OperatorSettings
 from modelplane_operator.lookups import backends, cluster_of_replica
 from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.models.deployment.gauges import GAUGES
-from modelplane_operator.models.deployment.plan import ROLL_PATIENCE, ROLLED_OF, Observed, plan
+from modelplane_operator.models.deployment.plan import Observed, plan
+from modelplane_operator.models.deployment.plan.rolling import disruption_of, find_active, find_waiting
 from modelplane_operator.models.replica.plan.referenced import describe_source
 from modelplane_operator.models.replica.plan.symptoms import describe_unrouted
 from modelplane_operator.models.replica.render import sources, sources_of
 from modelplane_operator.scheduling import budget
+from modelplane_operator.scheduling.disruptions import FLEET_LIMIT, DisruptionBudget, Scope
 from modelplane_operator.scheduling.requirement import NoCache
 from modelplane_operator.world import Scheduled, ignore_count
 
+REREAD = timedelta(seconds=5)
+"""Time for which replicas that wait to roll are cached. Those that roll are counted each time."""
 DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(ModelEndpoint)
 
 
@@ -70,10 +77,16 @@ def _cache_key(deployment: Manifest) -> Iterator[Key]:
 
 
 def _needs_capacity(deployment: Manifest) -> Iterator[bool]:
-    """Yield True if a deployment waits for capacity: a replica has no cluster, or none to move to."""
+    """Yield True if a deployment waits for capacity: for a replica without a cluster, or before one leaves or rolls."""
     has_clusters = condition(deployment, ReplicasScheduled.__name__).is_true
-    if not has_clusters or condition(deployment, Progressing.__name__).reason == Progressing.NO_OTHER_PLACE.reason:
+    reasons = {condition(deployment, kind.__name__).reason for kind in (Progressing, UpToDate)}
+    if not has_clusters or reasons & {Progressing.NO_OTHER_PLACE.reason, UpToDate.WAITING_FOR_ROOM.reason}:
         yield True
+
+
+def _scopes(replica: Manifest) -> Iterator[Scope]:
+    """Yield the scopes in which a replica counts: the fleet, its cluster, and its pools."""
+    yield from disruption_of(replica).scopes
 
 
 def _is_rolling(replica: Manifest) -> Iterator[bool]:
@@ -89,7 +102,7 @@ def _waits_to_roll(deployment: Manifest) -> Iterator[bool]:
 
 
 INDEXES: Indexes = {
-    REPLICAS: {"cluster": cluster_of_replica, "backend": _backend_key, "rolling": _is_rolling},
+    REPLICAS: {"cluster": cluster_of_replica, "scope": _scopes, "backend": _backend_key, "rolling": _is_rolling},
     DEPLOYMENTS: {"cache": _cache_key, "unplaced": _needs_capacity, "rolling": _waits_to_roll},
     ENDPOINTS: {"backend": _backend_key},
     HTTP_ROUTE: {"backend": _backend_keys},
@@ -104,13 +117,16 @@ def controller(
     scheduled: Scheduled = ignore_count,
     *,
     operator: OperatorSettings | None = None,
+    max_disruptions: str = FLEET_LIMIT,
 ) -> Controller[ModelDeployment, Observed]:
     """Return the controller for ModelDeployments.
 
     `grace` is the time between a replica's leaving rotation and its change or removal. `referenced` reads the Secrets
     and ConfigMaps that templates name. `scheduled` receives the reason of ReplicasScheduled and the seconds that the
-    plan took. `operator` are the settings that replicas record.
+    plan took. `operator` are the settings that replicas record. `max_disruptions` is the fleet's limit on replicas
+    that are out of service through changes that the operator makes by itself.
     """
+    disruptions = _Disruptions(fleet, max_disruptions)
 
     def decide(observed: Observed) -> Plan:
         """Return the plan, and report the time that it took."""
@@ -144,7 +160,7 @@ def controller(
             grace=grace,
             now=clients.now(),
             operator=operator,
-            roll_room=_count_roll_room(hub, clients.now()),
+            disruptions=disruptions.find(deployment, hub, clients.now()),
             missing=await _find_missing(deployment, replicas, referenced),
         )
 
@@ -197,14 +213,39 @@ async def _find_missing(
     return ", ".join(messages)
 
 
-def _count_roll_room(hub: Cluster, now: datetime) -> int:
-    """Return how many further replicas of the fleet may begin to change their outdated pods now."""
-    replicas = hub.find(REPLICAS)
-    if replicas is None:
-        return 0
-    since = (annotations_of(replica).get(labels.ROLLING, "") for replica in replicas.by("rolling", True))  # noqa: FBT003
-    earliest = (now - ROLL_PATIENCE).isoformat()
-    return max(1, replicas.count // ROLLED_OF) - sum(time > earliest for time in since)
+@dataclass(slots=True)
+class _Disruptions:
+    """Reads the budget of disruptions from the informers."""
+
+    fleet: FleetView
+    limit: str
+    """Limit of the fleet."""
+    _budget: DisruptionBudget = field(default_factory=DisruptionBudget)
+    """The budget without the disruptions that have begun."""
+    _read_at: datetime | None = None
+    """Time when it was read."""
+
+    def find(self, deployment: ModelDeployment, hub: Cluster, now: datetime) -> DisruptionBudget:
+        """Return the budget for a deployment. It allows nothing if the deployment does not roll."""
+        replicas, deployments = hub.find(REPLICAS), hub.find(DEPLOYMENTS)
+        if not deployment.metadata.annotations.get(labels.ROLL) or replicas is None or deployments is None:
+            return DisruptionBudget(fleet="0")
+        if self._read_at is None or not timedelta() <= now - self._read_at < REREAD:
+            rolling = [replicas.children_of(item["metadata"]["uid"]) for item in deployments.by("rolling", True)]  # noqa: FBT003
+            waiting = find_waiting(chain.from_iterable(rolling), deployments.get, self.fleet.clusters, now)
+            self._budget = DisruptionBudget(
+                self.limit,
+                {name: cluster.spec.max_disruptions for name, cluster in self.fleet.clusters.items()},
+                {scope: len(replicas.keys_by("scope", scope)) for scope in _all_scopes(replicas)},
+                waiting=tuple(sorted(waiting)),
+            )
+            self._read_at = now
+        return replace(self._budget, active=tuple(find_active(replicas.by("rolling", True), now)))  # noqa: FBT003
+
+
+def _all_scopes(replicas: Informer) -> Iterator[Scope]:
+    """Yield the scopes that have replicas."""
+    return (scope for scope in replicas.values("scope") if isinstance(scope, Scope))
 
 
 _KINDS = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
@@ -278,6 +319,8 @@ def _pick_scheduling_fields(cluster: Manifest) -> tuple[Any, ...]:
         annotations_of(cluster).get(labels.FORCE_DRAIN),
         cluster["spec"].get("taints"),
         section(cluster, "spec", "isolation").get("pods"),
+        cluster["spec"].get("maintenance"),
+        cluster["spec"].get("maxDisruptions"),
         [
             (pool.get("name"), pool.get("className"), pool.get("fabric"))
             for pool in entries(cluster, "spec", "nodePools")

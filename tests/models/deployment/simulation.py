@@ -22,7 +22,9 @@ from kubeloop.plan import Apply, Create, Delete, Plan, Replace
 from kubeloop.resource import of
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelEndpoint, ModelReplica, labels
 from modelplane_operator.api.model_replica import OperatorSettings
-from modelplane_operator.models.deployment.plan import ROLL_PATIENCE, ROLLED_OF, Observed, plan
+from modelplane_operator.models.deployment.plan import Observed, plan
+from modelplane_operator.models.deployment.plan.rolling import disruption_of, find_active, find_waiting
+from modelplane_operator.scheduling.disruptions import DisruptionBudget
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import Replica, charges, read
 from modelplane_operator.scheduling.requirement import NoCache
@@ -134,14 +136,22 @@ class Hub:
             grace=GRACE,
             now=self.now,
             operator=self.operator,
-            roll_room=self._count_roll_room(),
+            disruptions=self._read_disruptions(),
         )
 
-    def _count_roll_room(self) -> int:
-        """How many more replicas of the fleet may begin to roll, as the controller counts them."""
-        fleet = [one for hub in (self, *self.neighbours) for one in hub.replicas.values()]
-        return max(1, len(fleet) // ROLLED_OF) - sum(
-            annotations_of(one).get(labels.ROLLING, "") > (self.now - ROLL_PATIENCE).isoformat() for one in fleet
+    def _read_disruptions(self) -> DisruptionBudget:
+        """What may be disrupted, as the controller reads it."""
+        if labels.ROLL not in self.deployment.metadata.annotations:
+            return DisruptionBudget(fleet="0")
+        hubs = {hub.deployment.key: hub for hub in (self, *self.neighbours)}
+        fleet = [one for hub in hubs.values() for one in hub.replicas.values()]
+        return DisruptionBudget(
+            clusters={name: cluster.spec.max_disruptions for name, cluster in self.clusters.items()},
+            replicas=Counter(scope for one in fleet for scope in disruption_of(one).scopes),
+            active=tuple(find_active(fleet, self.now)),
+            waiting=tuple(
+                sorted(find_waiting(fleet, lambda key: hubs[key].deployment.to_manifest(), self.clusters, self.now))
+            ),
         )
 
     def _find_outdated(self, spec: Manifest) -> Manifest:
@@ -201,6 +211,8 @@ class Hub:
         decided = plan(self.observed)
         before, nodes = self.booked, self.nodes
         self._carry_out(replace(decided, steps=decided.steps[:dies_after]))
+        if decided.status and dies_after is None:
+            self.deployment = self.deployment.model_copy(update={"status": decided.status})
         overbooked = {at: count for at, count in self.booked.items() if count > max(nodes[at], before[at])}
         assert not overbooked, f"booked beyond the pool: {overbooked}"
         return decided

@@ -9,6 +9,7 @@ from kubeloop.words import count_of, sentence
 from modelplane_operator.api.inference_class import EKSNode, GKENode, InferenceClass, Provisioning
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.node_pool import NodePool
+from modelplane_operator.ask.admission.rules.maintenance import check_windows
 from modelplane_operator.clouds.render import INFRASTRUCTURE
 from modelplane_operator.clusters.cluster.plan.node_pools import declared_nodes
 from modelplane_operator.scheduling.ledger import ClusterInfo
@@ -28,6 +29,8 @@ def judge(
     `classes` are the existing InferenceClasses by name, None for unreadable ones; `info` is the scheduler's view of the
     cluster.
     """
+    if refusals := tuple(check_windows(new.spec.maintenance, old.spec.maintenance if old else ())):
+        return Verdict(refusals)
     old_pools = {pool.name: pool for pool in old.spec.node_pools} if old else dict[str, NodePool]()
     edited = [pool for pool in new.spec.node_pools if old_pools.get(pool.name) != pool]
     messages = [

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kubeloop.verdict import Verdict
 from kubeloop.words import count_of, list_names, sentence
 from modelplane_operator.api.model_deployment import DeployedEngine, ModelDeployment
+from modelplane_operator.ask.admission.rules.maintenance import check_windows
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.plan.rollout_plan import RolloutPlan, decide
 from modelplane_operator.models.replica.render import misheard, unheard
@@ -25,8 +26,9 @@ def check(observed: Observed, old: ModelDeployment | None) -> Verdict:
     """Return the verdict by the decision that the controller would take for `observed.deployment`, the new object."""
     new = observed.deployment
     rejections = (*_check_selectors(new, old), *(misheard(engine) for engine in _find_edited_engines(new, old)))
-    if any(rejections):
-        return Verdict(tuple(sentence(message) for message in rejections if message))
+    windows = tuple(check_windows(new.spec.maintenance, old.spec.maintenance if old else ()))
+    if windows or any(rejections):
+        return Verdict((*windows, *(sentence(message) for message in rejections if message)))
     rollout_plan = decide(observed)
     decision_lines = (forecast(rollout_plan.decision),)
     if old is not None and new.spec == old.spec:

@@ -9,22 +9,22 @@ from __future__ import annotations
 from datetime import timedelta
 
 from kubeloop.plan import Plan
-from modelplane_operator.models.deployment.plan.observed import FOLLOWING, ROLL_PATIENCE, ROLLED_OF, Observed
+from modelplane_operator.models.deployment.plan.observed import FOLLOWING, Observed
 from modelplane_operator.models.deployment.plan.rollout_plan import decide
 from modelplane_operator.models.deployment.plan.status import status
 from modelplane_operator.models.deployment.plan.steps import steps
 
-__all__ = ["FOLLOWING", "ROLLED_OF", "ROLL_PATIENCE", "Observed", "plan"]
+__all__ = ["FOLLOWING", "Observed", "plan"]
 
 ROLL_INTERVAL = timedelta(minutes=1)
-"""Time between two looks for a free place to roll, where no event tells of one."""
+"""Time between two checks whether the budget of disruptions allows a roll, where no event shows it."""
 
 
 def plan(observed: Observed) -> Plan:
     """Return the steps, the status and the requeue time for a deployment.
 
     A deployment that is being deleted gets no status. The requeue time is the next moment at which a grace period,
-    a toleration or the wait for a route ends, or a place to roll may be free.
+    a toleration or the wait for a route ends, a maintenance window opens, or the budget may allow another roll.
     """
     rollout_plan = decide(observed)
     route_deadlines = [
@@ -32,11 +32,16 @@ def plan(observed: Observed) -> Plan:
         for deadline in map(observed.waits_until, observed.live)
         if deadline is not None and deadline > observed.now
     ]
-    if any(observed.rolls(key) and key not in observed.rolling for key in observed.outdated):
-        route_deadlines.append(observed.now + ROLL_INTERVAL)
+    roll_times = [observed.now + ROLL_INTERVAL] if observed.rolls.full or rollout_plan.spared else []
     times = [
         deadline
-        for deadline in (rollout_plan.decision.requeue_at, rollout_plan.moves.requeue_at, *route_deadlines)
+        for deadline in (
+            rollout_plan.decision.requeue_at,
+            rollout_plan.moves.requeue_at,
+            *route_deadlines,
+            *roll_times,
+            *observed.rolls.closed.values(),
+        )
         if deadline is not None
     ]
     wait = max((min(times) - observed.now).total_seconds(), 0.1) if times else None

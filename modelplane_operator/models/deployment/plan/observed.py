@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from kubeloop.conditions import condition
-from kubeloop.objects import Key, Manifest, annotations_of, is_terminating, key_of, section
-from kubeloop.resource import parse_stored
+from kubeloop.objects import Key, Manifest, annotations_of, is_terminating, key_of
 from modelplane_operator.api import labels
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReady, OperatorSettings, OutdatedPods
 from modelplane_operator.models.deployment.plan.moves import LiveReplica
+from modelplane_operator.models.deployment.plan.rolling import Rolls, answers, asks_to_roll, find_rolls, read_outdated
+from modelplane_operator.scheduling.disruptions import DisruptionBudget
 from modelplane_operator.scheduling.requirement import NoCache
 from modelplane_operator.scheduling.survey import FleetSnapshot
 
 FOLLOWING = timedelta(minutes=5)  # Traefik takes minutes for thousands of routes
 """Longest time that a rollout waits for routes to lead to a replica that answers."""
-
-ROLLED_OF = 20
-"""Of so many replicas of the fleet, one may change its outdated pods at a time; of fewer, one."""
-ROLL_PATIENCE = timedelta(hours=1)
-"""Longest time that a replica keeps others from changing theirs: one that never answers must not stop them for ever."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +49,8 @@ class Observed:
     now: datetime
     operator: OperatorSettings | None = None
     """Settings of the operator, which new replicas record."""
-    roll_room: int = 1
-    """Number of further replicas of the fleet whose outdated pods may begin to change now."""
+    disruptions: DisruptionBudget = field(default_factory=DisruptionBudget)
+    """Limits on the replicas whose pods the operator changes by itself, and those that count towards them."""
     missing: str = ""
     """Secrets and ConfigMaps that the template names and that do not exist, as a message; those that the running
     replicas have already do not count.
@@ -116,37 +112,35 @@ class Observed:
     @cached_property
     def outdated(self) -> Mapping[Key, OutdatedPods]:
         """Return what the current operator would change in the pods of each live replica that it did not render."""
-        stored = {key: section(replica, "status").get("outdated") for key, replica in self.live.items()}
-        return {key: parse_stored(OutdatedPods, text) for key, text in stored.items() if text}
+        outdated = {key: read_outdated(replica) for key, replica in self.live.items()}
+        return {key: pods for key, pods in outdated.items() if pods}
 
-    def rolls(self, key: Key) -> bool:
-        """True if the deployment's annotation asks to change the outdated pods of this replica."""
-        asks_for = self.deployment.metadata.annotations.get(labels.ROLL)
-        if not asks_for or (outdated := self.outdated.get(key)) is None:
-            return False
-        return asks_for in {"always", outdated.rendering} or (asks_for == "security" and outdated.security)
+    @property
+    def roll(self) -> str:
+        """Return the deployment's annotation that says which outdated pods to change; "" if none."""
+        return self.deployment.metadata.annotations.get(labels.ROLL) or ""
 
     @cached_property
-    def rolling(self) -> frozenset[Key]:
-        """Return the replicas whose outdated pods change: those that have begun or do not answer, and the oldest
-        others that there is room for.
+    def rolls(self) -> Rolls:
+        """Return the replicas whose outdated pods change now, and those that wait for a window or for others.
+
+        There are none while the deployment is frozen, or its template names objects that do not exist.
         """
-        rolls = [key for key in self.live if self.rolls(key)]
-        begun = [
-            key
-            for key in rolls
-            if annotations_of(self.live[key]).get(labels.ROLLING) or not self.answers(self.live[key])
-        ]
-        others = sorted(
-            (key for key in rolls if key not in begun),
-            key=lambda key: (self.live[key]["metadata"].get("creationTimestamp") or "", key),
+        if self.frozen or self.missing:
+            return Rolls()
+        replicas = {key: self.live[key] for key, pods in self.outdated.items() if asks_to_roll(self.roll, pods)}
+        return find_rolls(
+            replicas,
+            self.roll,
+            windows=self.deployment.spec.maintenance,
+            clusters=self.clusters,
+            budget=self.disruptions,
+            now=self.now,
         )
-        return frozenset([*begun, *others[: max(self.roll_room, 0)]])
 
     def answers(self, replica: Manifest) -> bool:
         """True if the model of the replica is ready, in the generation that the replica has now."""
-        model_ready = condition(replica, ModelReady.__name__)
-        return model_ready.current and model_ready.is_true
+        return answers(replica)
 
 
 def _read_draining_since(replica: Manifest) -> datetime | None:

@@ -12,6 +12,7 @@ from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaSpec
 from modelplane_operator.api.placement import EnginePlacement, Placement
 from modelplane_operator.models.deployment.plan.moves import Budget, Moves, moves
 from modelplane_operator.models.deployment.plan.observed import Observed
+from modelplane_operator.models.deployment.plan.rolling import disruption_of, is_standing
 from modelplane_operator.models.deployment.render import render_replica, replica_key
 from modelplane_operator.scheduling.cluster import ClusterPhase
 from modelplane_operator.scheduling.decision import Decision
@@ -49,10 +50,40 @@ class RolloutPlan:
     """True if the fleet has room for more replicas than requested."""
     moves: Moves
     """Replicas to create, drain, change or remove now."""
+    rolling: frozenset[Key]
+    """Keys of replicas whose outdated pods change."""
+    spared: frozenset[Key] = frozenset()
+    """Keys of replicas whose outdated pods wait until the fleet has room for another replica."""
 
 
 def decide(observed: Observed) -> RolloutPlan:
     """Return the rollout plan for an observed deployment.
+
+    A roll that follows an upgrade by itself does not take the last replica that answers, if there is no room for
+    another.
+    """
+    rolling = observed.rolls.rolling
+    rollout_plan = _decide(observed, rolling)
+    if rollout_plan.surge or not is_standing(observed.roll):
+        return rollout_plan
+    spared = _find_last(observed, rolling)
+    return replace(_decide(observed, rolling - spared), spared=spared) if spared else rollout_plan
+
+
+def _find_last(observed: Observed, rolling: frozenset[Key]) -> frozenset[Key]:
+    """Return the newest of the replicas that answer, if all of them roll; otherwise none."""
+    answering = [
+        key
+        for key, replica in observed.live_replicas.items()
+        if observed.answers(observed.live[key]) and replica.draining_since is None
+    ]
+    if not answering or not rolling.issuperset(answering):
+        return frozenset()
+    return frozenset([max(answering, key=lambda key: disruption_of(observed.live[key]))])
+
+
+def _decide(observed: Observed, rolling: frozenset[Key]) -> RolloutPlan:
+    """Return the rollout plan in which the outdated pods of these replicas change.
 
     If replicas change and the fleet has room, up to `maxSurge` replicas more than requested exist meanwhile. Without
     that room, one replica may be out of service at a time, or the rollout would never finish.
@@ -65,14 +96,16 @@ def decide(observed: Observed) -> RolloutPlan:
     if observed.frozen:
         decision = _only_evictions(decision, observed)
     target, surge, desired = decision, not decision.missing, _render_replicas(observed, decision)
-    changed = _find_changed(observed, decision, desired)
+    if decision.problems:
+        rolling = frozenset()
+    changed = _find_changed(observed, decision, desired, rolling)
     replaced: tuple[Key, ...] = ()
     if changed and rollout.max_surge and surge:
         wider, replaced = _find_surge(observed, request, decision, changed, rollout.max_surge)
         surge = wider is not None
         if wider is not None:
             target, desired = wider, _render_replicas(observed, wider)
-            changed = (*_find_changed(observed, wider, desired), *replaced)
+            changed = (*_find_changed(observed, wider, desired, rolling), *replaced)
     # Changed replicas are removed instead, once as many others are in the new shape and stay.
     leaving = {removal.replica.key for removal in decision.removed if not isinstance(removal.reason, ScaledDown)}
     leaving |= {removal.replica.key for removal in target.removed}
@@ -98,7 +131,7 @@ def decide(observed: Observed) -> RolloutPlan:
         new=len(desired.keys() - observed.live.keys()),
         returning=frozenset() if surge or _frees_nodes(observed) else frozenset(changed),
     )
-    return RolloutPlan(decision, target, desired, changed, frozenset(instead), surge, allowed_moves)
+    return RolloutPlan(decision, target, desired, changed, frozenset(instead), surge, allowed_moves, rolling)
 
 
 def _only_evictions(decision: Decision, observed: Observed) -> Decision:
@@ -209,7 +242,9 @@ def _pods(engines: Sequence[EnginePlacement]) -> Sequence[tuple[str, str, int]]:
     return [(engine.name, member.role, member.nodes) for engine in engines for member in engine.members]
 
 
-def _find_changed(observed: Observed, decision: Decision, desired: Mapping[Key, Manifest]) -> tuple[Key, ...]:
+def _find_changed(
+    observed: Observed, decision: Decision, desired: Mapping[Key, Manifest], rolling: Container[Key]
+) -> tuple[Key, ...]:
     """Return the keys of replicas that stay and need another spec; none while the decision has problems, or while the
     template names objects that do not exist.
     """
@@ -220,7 +255,7 @@ def _find_changed(observed: Observed, decision: Decision, desired: Mapping[Key, 
         for key in sorted(desired)
         if key in observed.live
         and (
-            key in observed.rolling
+            key in rolling
             or _normalize(ModelReplica.parse(observed.live[key]).spec)
             != _normalize(ModelReplica.parse(desired[key]).spec)
         )

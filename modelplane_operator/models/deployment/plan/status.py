@@ -14,6 +14,7 @@ from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, key_of
 from kubeloop.words import count_of, list_names
 from modelplane_operator.api import labels
+from modelplane_operator.api.maintenance import MaintenanceWindow
 from modelplane_operator.api.model_deployment import (
     ModelCacheResolved,
     ModelDeployment,
@@ -27,12 +28,13 @@ from modelplane_operator.api.model_deployment import (
 )
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica
 from modelplane_operator.api.reasons import is_warning, not_ready
-from modelplane_operator.models.deployment.plan.observed import ROLLED_OF, Observed
+from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.plan.rollout_plan import RolloutPlan
 from modelplane_operator.models.deployment.plan.shortfall import explain_unplaced, headline
 from modelplane_operator.models.deployment.render import not_allowed, replica_key
 from modelplane_operator.models.replica.plan.symptoms import describe_starting
 from modelplane_operator.scheduling.decision import Decision
+from modelplane_operator.scheduling.maintenance import describe_windows, find_problem, local_time
 from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
@@ -92,7 +94,7 @@ def status(observed: Observed, rollout_plan: RolloutPlan) -> ModelDeploymentStat
             *needed,
             progressing,
             *_report_allowed(observed, rollout_plan.target),
-            *_report_outdated(observed),
+            *_report_outdated(observed, rollout_plan),
             ready_condition,
         ),
         replicas=ReplicaCount(
@@ -229,7 +231,7 @@ def _report_allowed(observed: Observed, decision: Decision) -> Sequence[Conditio
     return [PodTemplateAllowed.LEFT_OUT.condition(observed.now, message=message)]
 
 
-def _report_outdated(observed: Observed) -> Sequence[Condition]:
+def _report_outdated(observed: Observed, rollout_plan: RolloutPlan) -> Sequence[Condition]:
     """Return the UpToDate condition. Without outdated pods, it is reported only if an earlier status has it."""
     if not observed.outdated:
         reported_before = any(item.type == UpToDate.__name__ for item in observed.deployment.conditions)
@@ -243,16 +245,70 @@ def _report_outdated(observed: Observed) -> Sequence[Condition]:
     ]
     fix = "; this includes a security fix" if any(item.security for item in observed.outdated.values()) else ""
     what = f"pods of {count} would change, as {by} rendered them: {'; '.join(changes)}{fix}"
-    if asked := [key for key in observed.outdated if observed.rolls(key)]:
-        waiting = len(asked) - len(observed.rolling)
-        limit = (
-            f"; {count_of(waiting, 'replica')} to wait, as no more than one in {ROLLED_OF} of the fleet changes at once"
-            if waiting
-            else ""
-        )
-        return [UpToDate.ROLLING.condition(observed.now, message=f"{what}{limit}")]
-    message = f"{what}. Change them in turn: modelplane roll {name} -n {namespace}"
-    return [UpToDate.OUTDATED.condition(observed.now, message=message)]
+    roll, rolls = f"modelplane roll {name} -n {namespace}", observed.rolls
+    waits = (*_describe_waiting(observed), *_describe_ignored(observed))
+    if rollout_plan.rolling or rolls.full:
+        return [UpToDate.ROLLING.condition(observed.now, message="; ".join([what, *waits]))]
+    if rolls.closed:
+        message = f"{'; '.join([what, *waits])}. To change them in turn before that: {roll} --now"
+        return [UpToDate.WAITING_FOR_WINDOW.condition(observed.now, message=message)]
+    if rollout_plan.spared:
+        what = f"{what}; no other replica answers, and the fleet has no room for one"
+        message = f"{what}. To restart the only one all the same: {roll}"
+        return [UpToDate.WAITING_FOR_ROOM.condition(observed.now, message=message)]
+    return [UpToDate.OUTDATED.condition(observed.now, message=f"{what}. Change them in turn: {roll}")]
+
+
+def _describe_waiting(observed: Observed) -> Sequence[str]:
+    """Return what outdated replicas wait for that are to roll: others of the fleet, or their maintenance windows."""
+    clauses: list[str] = []
+    if full := observed.rolls.full:
+        scope = min(full.values())
+        limit = observed.disruptions.limit(scope)
+        waits = "waits" if len(full) == 1 else "wait"
+        clauses.append(f"{count_of(len(full), 'replica')} {waits}: {limit} of {limit} allowed disruptions {scope}")
+    if closed := observed.rolls.closed:
+        waits = "waits" if len(closed) == 1 else "wait"
+        clauses.append(f"{count_of(len(closed), 'replica')} {waits} for {_describe_windows(observed)}")
+    return clauses
+
+
+def _describe_windows(observed: Observed) -> str:
+    """Return the windows of the replica that waits the shortest time, and when they open."""
+    key, opening = min(
+        observed.rolls.closed.items(), key=lambda item: (item[1] is None, item[1] or observed.now, item[0])
+    )
+    cluster = observed.live[key]["spec"]["clusterName"]
+    calendars = {
+        "the windows of the deployment": observed.deployment.spec.maintenance,
+        f"the windows of cluster {cluster}": _find_windows(observed, cluster),
+    }
+    described = {name: text for name, windows in calendars.items() if (text := describe_windows(windows))}
+    names = " and ".join(f"{name} ({text})" for name, text in described.items())
+    if opening is None:
+        return f"{names}, which are never open at the same time"
+    return f"{names}, open from {local_time(opening, calendars[next(iter(described))])}"
+
+
+def _describe_ignored(observed: Observed) -> Sequence[str]:
+    """Return the maintenance windows that are ignored, with what is wrong with them."""
+    clusters = sorted({observed.live[key]["spec"]["clusterName"] for key in observed.outdated})
+    owners = {
+        "the deployment": observed.deployment.spec.maintenance,
+        **{f"cluster {cluster}": _find_windows(observed, cluster) for cluster in clusters},
+    }
+    problems = [
+        f"a window of {owner} is ignored: {trouble}"
+        for owner, windows in owners.items()
+        for window in windows
+        if (trouble := find_problem(window))
+    ]
+    return problems[:MAX_ITEMS]
+
+
+def _find_windows(observed: Observed, cluster: str) -> Sequence[MaintenanceWindow]:
+    """Return the maintenance windows of a cluster."""
+    return observed.clusters[cluster].spec.maintenance if cluster in observed.clusters else ()
 
 
 def _report_cache(observed: Observed) -> Sequence[Condition]:

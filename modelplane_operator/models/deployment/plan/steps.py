@@ -60,7 +60,7 @@ def _rewrite(
         if key in rollout_plan.moves.drain
         else "",
         labels.HELD_NODES: _compute_reserved_nodes(live, desired if desired and reshaped else live),
-        labels.ROLLING: _rolls_since(observed, key, live),
+        labels.ROLLING: _rolls_since(observed, rollout_plan, key, live),
     }
     annotations = {**foreign_annotations, **{name: text for name, text in own_annotations.items() if text}}
     new_labels = labels_of(desired or live)
@@ -77,16 +77,16 @@ _OWN_ANNOTATIONS = frozenset({labels.DRAINING_SINCE, labels.HELD_NODES, labels.R
 """Annotations that the plan sets and removes. All others on a replica stay as they are."""
 
 
-def _rolls_since(observed: Observed, key: Key, live: Manifest) -> str:
-    """Return since when a replica takes one of the fleet's places to roll; "" if it takes none.
+def _rolls_since(observed: Observed, rollout_plan: RolloutPlan, key: Key, live: Manifest) -> str:
+    """Return since when a replica draws on the budget of disruptions; "" if it does not.
 
-    It keeps the place until it answers with its new pods, so that a rendering that does not work stops the others.
-    One that does not answer before needs none.
+    It does so until it answers with its new pods, so that a rendering that does not work stops the others.
+    One that does not answer before does not draw on it.
     """
     since = annotations_of(live).get(labels.ROLLING, "")
     if not observed.answers(live):
         return since
-    return since or observed.now.isoformat() if key in observed.rolling else ""
+    return since or observed.now.isoformat() if key in rollout_plan.rolling else ""
 
 
 def _compute_reserved_nodes(live: Manifest, next_: Manifest) -> str:
