@@ -294,7 +294,10 @@ class Life:
     def pass_time(self) -> None:
         """Every deployment is decided until nothing is left to do at this moment, and a while passes."""
         for name in sorted(self.hubs, key=lambda _: self.random.random()):
-            for _ in range(5):
+            wanted = self.wanted[name]
+            for _ in range(
+                max(5, 2 * (wanted.replicas + wanted.surge) + 1)
+            ):  # each replica goes, and another one comes
                 if not self._decide(name):
                     break
             else:
@@ -379,8 +382,14 @@ class Life:
                 assert image_of(manifest) in images, f"{key.name} gets {image_of(manifest)} during a pause: {images}"
             site = self.sites.get(manifest["spec"]["clusterName"])
             if old is not None and site is not None and (site.tainted or site.terminating):
-                live = [other for other in hub.replicas.values() if not is_terminating(other)]
-                assert len(live) <= wanted.replicas, f"{key.name} is changed though another has come to its place"
+                # Others that are to leave their clusters as well have not come to its place.
+                staying = sum(
+                    other_site is not None and not (other_site.tainted or other_site.terminating)
+                    for other in hub.replicas.values()
+                    if not is_terminating(other)
+                    for other_site in [self.sites.get(other["spec"]["clusterName"])]
+                )
+                assert staying < wanted.replicas, f"{key.name} is changed though another has come to its place"
                 # Others that need other nodes may get the free ones.
                 grows = any(_hardware(other) != (wanted.copies, b.memory(wanted.size)) for other in before.values())
                 assert grows or not place, f"{key.name} is changed on a cluster that it is to leave: {place} has room"
