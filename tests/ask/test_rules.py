@@ -50,6 +50,7 @@ from tests.support.builders import (
 from tests.support.builders import (
     model_cache as a_cache,
 )
+from tests.support.manifests import change
 from tests.support.observed import placed, seen
 
 pytestmark = pytest.mark.usefixtures("well_worded")
@@ -95,6 +96,26 @@ def test_a_selector_that_was_stored_is_not_refused_for_what_else_changes() -> No
     found = judged(deployment(engine(request(TYPING_ERROR)), replicas=2), cluster("a"), old=stored)
     assert found.refusals == ()
     assert any(INVALID in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("window", "why"),
+    [
+        ({"schedule": "0 25 * * *", "duration": "1h"}, "the schedule '0 25 * * *' is not one of cron: bad hour"),
+        (
+            {"schedule": "0 2 * * *", "duration": "1h", "timeZone": "Berlin"},
+            "there is no time zone Berlin: use a name such as Europe/Berlin",
+        ),
+    ],
+)
+def test_a_maintenance_window_that_cannot_be_read_is_refused_where_it_is_new(window: Manifest, why: str) -> None:
+    new = ModelDeployment.parse(change(deployment().to_manifest(), "spec.maintenance", [window]))
+    on = InferenceCluster.parse(change(cluster("a").to_manifest(), "spec.maintenance", [window]))
+
+    assert judged(new, cluster("a")).refusals == (f"spec.maintenance[0]: {why}",)
+    assert inference_cluster.judge(on, None, {}, None).refusals == (f"spec.maintenance[0]: {why}",)
+    assert judged(new, cluster("a"), old=new).refusals == ()
+    assert inference_cluster.judge(on, on, {}, None).refusals == ()
 
 
 def test_a_port_that_nobody_would_ask_is_refused_and_an_old_one_is_not() -> None:

@@ -126,7 +126,7 @@ def controller(
     plan took. `operator` are the settings that replicas record. `max_disruptions` is the fleet's limit on replicas
     that are out of service through changes that the operator makes by itself.
     """
-    disruptions = _Disruptions(fleet, max_disruptions)
+    disruptions = DisruptionReader(fleet, max_disruptions)
 
     def decide(observed: Observed) -> Plan:
         """Return the plan, and report the time that it took."""
@@ -214,7 +214,7 @@ async def _find_missing(
 
 
 @dataclass(slots=True)
-class _Disruptions:
+class DisruptionReader:
     """Reads the budget of disruptions from the informers."""
 
     fleet: FleetView

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from kubeloop.objects import Manifest, annotations_of
 from kubeloop.plan import Create, Plan, Replace
+from kubeloop.reading import Cluster
 from modelplane_operator.api import InferenceCluster, ModelDeployment, labels
+from modelplane_operator.models.deployment.controller import DEPLOYMENTS, INDEXES, REPLICAS, DisruptionReader
+from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.models.deployment.plan import Observed, plan
-from modelplane_operator.scheduling.disruptions import DisruptionBudget, Scope
+from modelplane_operator.scheduling.disruptions import FLEET, DisruptionBudget, Scope
 from tests.support.builders import EPOCH, cluster, deployment
+from tests.support.informers import holding
 from tests.support.manifests import change
 from tests.support.observed import placed, seen
 from tests.support.plans import told
@@ -206,3 +211,39 @@ def test_a_paused_deployment_does_not_roll() -> None:
 
     assert not begins(decided)
     assert told(decided)["UpToDate"][1] == "Outdated"
+
+
+# What the controller reads --------------------------------------------------------------------------------------------
+
+
+def test_the_controller_reads_the_budget_from_the_hub() -> None:
+    """One replica rolls, one waits, and one waits for a window: the limits count all, and only two draw on them."""
+    now, rolls = EPOCH, {labels.ROLL: "always"}
+    rolling_now = {"type": "UpToDate", "status": "False", "reason": "Rolling", "lastTransitionTime": now.isoformat()}
+    windows = {"active": [], "waiting": [], "closed": [MORNING]}
+    deployments, replicas = list[Manifest](), list[Manifest]()
+    on = cluster("a", nodes=3)
+    for name, of in windows.items():
+        subject = deployment(name=name, uid=f"uid-{name}")
+        (replica,) = placed(subject, on)
+        since = {labels.ROLLING: now.isoformat()} if name == "active" else {}
+        replicas.append(change(as_reported(replica), "metadata.annotations", since))
+        made = change(change(subject.to_manifest(), "metadata.annotations", rolls), "spec.maintenance", of)
+        made = change(change(made, "metadata.resourceVersion", "1"), "metadata.generation", 1)
+        deployments.append({**made, "status": {"conditions": [rolling_now]}})
+    informers = {
+        DEPLOYMENTS: holding(DEPLOYMENTS, deployments, **INDEXES[DEPLOYMENTS]),
+        REPLICAS: holding(REPLICAS, replicas, **INDEXES[REPLICAS]),
+    }
+    hub, fleet = SimpleNamespace(find=informers.get), SimpleNamespace(clusters={"a": on})
+    reader = DisruptionReader(cast("FleetView", fleet), "5%")
+    subject = ModelDeployment.parse(deployments[1])
+
+    budget = reader.find(subject, cast("Cluster", hub), now)
+
+    assert [one.key.name for one in budget.active] == [replicas[0]["metadata"]["name"]]
+    assert [one.key.name for one in budget.waiting] == [replicas[1]["metadata"]["name"]]
+    assert budget.replicas == {FLEET: 3, Scope("a"): 3, Scope("a", "default"): 3}
+    assert (budget.fleet, budget.clusters) == ("5%", {"a": "10%"})
+    later = reader.find(subject, cast("Cluster", hub), now + timedelta(hours=1))
+    assert later.active == (), "after an hour it keeps nobody waiting"
