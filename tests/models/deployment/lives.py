@@ -407,7 +407,9 @@ class Life:
             waiting = [manifest for manifest in live if not hub.answers(_key(manifest))]
             if waiting and not (place and wanted.surge):
                 continue
-            old = [manifest for manifest in live if self._is_outdated(name, manifest)]
+            # One that is to leave its cluster waits for those on a lost cluster, which only a failover ends.
+            leaving = [manifest for manifest in live if self._is_left(manifest)] if waiting else []
+            old = [manifest for manifest in live if self._is_outdated(name, manifest) and manifest not in leaving]
             assert not old, f"{[one['metadata']['name'] for one in old]} stay in an old shape; free place: {place}"
             if not waiting:
                 assert len(live) <= wanted.replicas, f"{name} has {len(live)} replicas"

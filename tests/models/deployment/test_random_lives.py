@@ -6,12 +6,8 @@ import pytest
 
 from tests.models.deployment.lives import play
 
-LIVES, MANY = 300, 400
-"""Number of lives in the pure tests, and of longer ones in the slow tests.
-
-Of the next 3,600 longer lives a few end with a replica that stays in an old shape although a place is free: 749 is one
-of them, as `play(749, events=10)` shows.
-"""
+LIVES, MANY = 300, 2000
+"""Number of lives in the pure tests, and of longer ones in the slow tests, which take three minutes of two cores."""
 TESTS = 10
 """The lives are divided among so many tests, which can run side by side."""
 
