@@ -215,7 +215,7 @@ class Settings:
                 parser.add_argument(
                     _flag(option.name),
                     metavar="|".join(read.choices) if is_choice else values.METAVARS.get(read, "VALUE"),
-                    help=option.metadata["meaning"] + default,
+                    help=(option.metadata["meaning"] + default).replace("%", "%%"),  # argparse formats it
                     dest=option.name,
                 )
 

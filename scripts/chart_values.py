@@ -154,6 +154,8 @@ def setting(read: Any) -> Schema:
         return {"type": ["number", "string"], "minimum": 5, "maximum": 3600, "pattern": r"^[0-9]+(\.[0-9]+)?$"}
     if read is setting_values.factor:
         return {"type": ["number", "string"], "minimum": 0.1, "maximum": 100, "pattern": r"^[0-9]+(\.[0-9]+)?$"}
+    if read is setting_values.amount:
+        return {"type": ["integer", "string"], "minimum": 0, "maximum": 1000, "pattern": "^[0-9]{1,4}%?$"}
     if read is setting_values.size:
         return {"type": ["integer", "string"], "minimum": 1, "pattern": "^[0-9]{1,12}(Ki|Mi|Gi)?$"}
     return STRING

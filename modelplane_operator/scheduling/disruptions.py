@@ -20,7 +20,7 @@ FLEET_LIMIT, CLUSTER_LIMIT = "5%", "10%"
 """Limits of fleets and clusters that have no other."""
 
 
-class Scope(NamedTuple):
+class DisruptionScope(NamedTuple):
     """A pool, a cluster, or the fleet, in which disruptions count together."""
 
     cluster: str = ""
@@ -34,7 +34,7 @@ class Scope(NamedTuple):
         return f"on {self.cluster}" if self.cluster else "in the fleet"
 
 
-FLEET = Scope()
+FLEET = DisruptionScope()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,9 +51,9 @@ class Disruption:
     """Pools of the cluster that the replica uses."""
 
     @property
-    def scopes(self) -> tuple[Scope, ...]:
+    def scopes(self) -> tuple[DisruptionScope, ...]:
         """Return where it counts."""
-        return (FLEET, Scope(self.cluster), *(Scope(self.cluster, pool) for pool in self.pools))
+        return (FLEET, DisruptionScope(self.cluster), *(DisruptionScope(self.cluster, pool) for pool in self.pools))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +64,19 @@ class DisruptionBudget:
     """Limit of the fleet: a number, or a percentage of its replicas."""
     clusters: Mapping[str, str] = field(default_factory=dict[str, str])
     """Limits of clusters, and of each of their pools."""
-    replicas: Mapping[Scope, int] = field(default_factory=dict[Scope, int])
+    replicas: Mapping[DisruptionScope, int] = field(default_factory=dict[DisruptionScope, int])
     """Number of replicas in each scope."""
     active: tuple[Disruption, ...] = ()
     """Disruptions that have begun and have not ended."""
     waiting: tuple[Disruption, ...] = ()
     """Disruptions that could begin, the oldest first."""
 
-    def limit(self, scope: Scope) -> int:
+    def limit(self, scope: DisruptionScope) -> int:
         """Return how many replicas may be disrupted in a scope at a time."""
         amount = self.clusters.get(scope.cluster, CLUSTER_LIMIT) if scope.cluster else self.fleet
         return _count(amount, self.replicas.get(scope, 0))
 
-    def find_full(self, candidates: Iterable[Disruption]) -> Mapping[Key, Scope | None]:
+    def find_full(self, candidates: Iterable[Disruption]) -> Mapping[Key, DisruptionScope | None]:
         """Return None for each of the candidates that may begin now, and a full scope for each of the others.
 
         Waiting disruptions that are older come first. `candidates` replace those with the same keys.
@@ -87,7 +87,9 @@ class DisruptionBudget:
         others = (item for item in self.waiting if item.key not in keys and item.key not in active)
         return dict(self._allot(heapq.merge(own, others), keys))
 
-    def _allot(self, in_order: Iterable[Disruption], keys: Collection[Key]) -> Iterable[tuple[Key, Scope | None]]:
+    def _allot(
+        self, in_order: Iterable[Disruption], keys: Collection[Key]
+    ) -> Iterable[tuple[Key, DisruptionScope | None]]:
         """Yield the keys with a full scope, or None, in the order in which disruptions may begin."""
         used = Counter(scope for disruption in self.active for scope in disruption.scopes)
         remaining = set(keys)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.objects import Key
-from modelplane_operator.scheduling.disruptions import FLEET, Disruption, DisruptionBudget, Scope
+from modelplane_operator.scheduling.disruptions import FLEET, Disruption, DisruptionBudget, DisruptionScope
 
 
 def disruption(number: int, cluster: str = "a", *pools: str, created: str = "") -> Disruption:
@@ -25,7 +25,7 @@ def allowed(budget: DisruptionBudget, *candidates: Disruption) -> set[Key]:
     return {key for key, full in budget.find_full(candidates).items() if full is None}
 
 
-def counted(*replicas: Disruption) -> Counter[Scope]:
+def counted(*replicas: Disruption) -> Counter[DisruptionScope]:
     return Counter(scope for replica in replicas for scope in replica.scopes)
 
 
@@ -68,7 +68,7 @@ def test_a_full_cluster_does_not_hold_up_another() -> None:
     on_a, on_b = [disruption(number, "a") for number in range(2)], disruption(9, "b")
     budget = DisruptionBudget("2", {"a": "1"}, counted(*on_a, on_b), waiting=tuple(on_a))
 
-    assert budget.find_full([*on_a, on_b]) == {on_a[0].key: None, on_a[1].key: Scope("a"), on_b.key: None}
+    assert budget.find_full([*on_a, on_b]) == {on_a[0].key: None, on_a[1].key: DisruptionScope("a"), on_b.key: None}
 
 
 def test_each_pool_has_the_limit_of_its_cluster() -> None:
@@ -78,12 +78,12 @@ def test_each_pool_has_the_limit_of_its_cluster() -> None:
 
     full = budget.find_full([*small, *large])
 
-    assert [full[one.key] for one in small] == [None, Scope("a", "small")]
+    assert [full[one.key] for one in small] == [None, DisruptionScope("a", "small")]
     assert sum(scope is None for scope in full.values()) == 3, "10% of thirty"
 
 
 def test_scopes_are_named_as_people_would() -> None:
-    assert [str(scope) for scope in (FLEET, Scope("berlin"), Scope("berlin", "h100"))] == [
+    assert [str(scope) for scope in (FLEET, DisruptionScope("berlin"), DisruptionScope("berlin", "h100"))] == [
         "in the fleet",
         "on berlin",
         "on pool h100 of berlin",

@@ -45,7 +45,7 @@ from modelplane_operator.models.replica.plan.referenced import describe_source
 from modelplane_operator.models.replica.plan.symptoms import describe_unrouted
 from modelplane_operator.models.replica.render import sources, sources_of
 from modelplane_operator.scheduling import budget
-from modelplane_operator.scheduling.disruptions import FLEET_LIMIT, DisruptionBudget, Scope
+from modelplane_operator.scheduling.disruptions import FLEET_LIMIT, DisruptionBudget, DisruptionScope
 from modelplane_operator.scheduling.requirement import NoCache
 from modelplane_operator.world import Scheduled, ignore_count
 
@@ -84,7 +84,7 @@ def _needs_capacity(deployment: Manifest) -> Iterator[bool]:
         yield True
 
 
-def _scopes(replica: Manifest) -> Iterator[Scope]:
+def _scopes(replica: Manifest) -> Iterator[DisruptionScope]:
     """Yield the scopes in which a replica counts: the fleet, its cluster, and its pools."""
     yield from disruption_of(replica).scopes
 
@@ -243,9 +243,9 @@ class DisruptionReader:
         return replace(self._budget, active=tuple(find_active(replicas.by("rolling", True), now)))  # noqa: FBT003
 
 
-def _all_scopes(replicas: Informer) -> Iterator[Scope]:
+def _all_scopes(replicas: Informer) -> Iterator[DisruptionScope]:
     """Yield the scopes that have replicas."""
-    return (scope for scope in replicas.values("scope") if isinstance(scope, Scope))
+    return (scope for scope in replicas.values("scope") if isinstance(scope, DisruptionScope))
 
 
 _KINDS = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}

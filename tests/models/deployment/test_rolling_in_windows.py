@@ -17,7 +17,7 @@ from modelplane_operator.api import InferenceCluster, ModelDeployment, labels
 from modelplane_operator.models.deployment.controller import DEPLOYMENTS, INDEXES, REPLICAS, DisruptionReader
 from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.models.deployment.plan import Observed, plan
-from modelplane_operator.scheduling.disruptions import FLEET, DisruptionBudget, Scope
+from modelplane_operator.scheduling.disruptions import FLEET, DisruptionBudget, DisruptionScope
 from tests.support.builders import EPOCH, cluster, deployment
 from tests.support.informers import holding
 from tests.support.manifests import change
@@ -158,7 +158,7 @@ def test_a_stored_window_that_cannot_be_read_is_ignored_and_named(bad: Manifest,
 
 
 def test_a_roll_that_waits_for_others_says_which_limit_is_reached() -> None:
-    full = DisruptionBudget(clusters={"a": "0"}, replicas={Scope("a"): 1})
+    full = DisruptionBudget(clusters={"a": "0"}, replicas={DisruptionScope("a"): 1})
 
     decided = plan(rolling(disruptions=full))
 
@@ -243,7 +243,7 @@ def test_the_controller_reads_the_budget_from_the_hub() -> None:
 
     assert [one.key.name for one in budget.active] == [replicas[0]["metadata"]["name"]]
     assert [one.key.name for one in budget.waiting] == [replicas[1]["metadata"]["name"]]
-    assert budget.replicas == {FLEET: 3, Scope("a"): 3, Scope("a", "default"): 3}
+    assert budget.replicas == {FLEET: 3, DisruptionScope("a"): 3, DisruptionScope("a", "default"): 3}
     assert (budget.fleet, budget.clusters) == ("5%", {"a": "10%"})
     later = reader.find(subject, cast("Cluster", hub), now + timedelta(hours=1))
     assert later.active == (), "after an hour it keeps nobody waiting"

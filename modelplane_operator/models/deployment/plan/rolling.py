@@ -14,7 +14,7 @@ from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.maintenance import MaintenanceWindow
 from modelplane_operator.api.model_deployment import UpToDate
 from modelplane_operator.api.model_replica import ModelReady, OutdatedPods
-from modelplane_operator.scheduling.disruptions import Disruption, DisruptionBudget, Scope
+from modelplane_operator.scheduling.disruptions import Disruption, DisruptionBudget, DisruptionScope
 from modelplane_operator.scheduling.maintenance import find_opening
 
 ROLL_PATIENCE = timedelta(hours=1)
@@ -32,7 +32,7 @@ class Rolls:
     """Replicas whose pods change now."""
     closed: Mapping[Key, datetime | None] = field(default_factory=dict[Key, datetime | None])
     """Replicas that wait for their windows, with the time at which these open; None if never at the same time."""
-    full: Mapping[Key, Scope] = field(default_factory=dict[Key, Scope])
+    full: Mapping[Key, DisruptionScope] = field(default_factory=dict[Key, DisruptionScope])
     """Replicas that wait for others, with the scope whose limit is reached."""
 
 
