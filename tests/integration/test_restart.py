@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
+from kubeloop.objects import annotations_of
+from tests.integration.conftest import restarted
 from tests.integration.harness import OURS, Stage, until
 from tests.integration.kinds import deployment, endpoint, engine, service
 
@@ -13,6 +16,7 @@ pytestmark = pytest.mark.fleet
 
 REST_SECONDS = 60.0
 CALM_SECONDS = 3.0
+ROLL, ROLLING = "modelplane.ai/roll", "modelplane.ai/rolling"
 ELSEWHERE = "http://203.0.113.7:8000"  # of the range that is for documentation: nobody answers
 
 
@@ -111,3 +115,31 @@ async def test_an_operator_that_slept_through_its_lease_does_no_harm(stage: Stag
     stage.operator.resume()
     await stage.serving(space, 3)
     assert pods < set(await stage.pods(space))
+
+
+@pytest.mark.usefixtures("unhurried")
+async def test_outdated_models_roll_in_their_window_and_at_once_if_their_owner_says_so(
+    stage: Stage, space: str
+) -> None:
+    closed = {"schedule": f"0 {(datetime.now(UTC).hour + 12) % 24} * * *", "duration": "1h"}
+    made = deployment(space, replicas=2)
+    await stage.hub.apply({**made, "spec": {**made["spec"], "maintenance": [closed]}}, service(space))
+    await stage.serving(space, 2)
+    pods, flags = set(await stage.pods(space)), stage.operator.flags
+    await restarted(stage, [*flags, "--engine-startup=1800"])
+    try:
+        await stage.hub.says("UpToDate=False/Outdated", "ModelDeployment", "model", space)
+        await stage.hub.patch("ModelDeployment", "model", space, metadata={"annotations": {ROLL: "always"}})
+        waiting = await stage.hub.says("UpToDate=False/WaitingForWindow", "ModelDeployment", "model", space)
+        assert "UTC. To change them in turn before that" in waiting["message"]
+        await calm(stage)
+        assert set(await stage.pods(space)) == pods
+        async with stage.load(space) as load:
+            await stage.hub.patch("ModelDeployment", "model", space, metadata={"annotations": {ROLL: "always,now"}})
+            await stage.hub.says("UpToDate=True", "ModelDeployment", "model", space, seconds=240)
+            await stage.serving(space, 2)
+        assert load.failures == []
+        assert not set(await stage.pods(space)) & pods
+        assert not any(ROLLING in annotations_of(one) for one in (await stage.replicas(space)).values())
+    finally:
+        await restarted(stage, flags)
