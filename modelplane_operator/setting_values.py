@@ -175,7 +175,7 @@ METAVARS: Mapping[Callable[[str], Any], str] = {
     seconds: "SECONDS",
     lease: "SECONDS",
     factor: "FACTOR",
-    amount: "NUMBER|PERCENT%%",
+    amount: "AMOUNT",
     size: "SIZE",
     address: "HOST:PORT",
     image: "IMAGE",

@@ -59,6 +59,8 @@ def test_a_flag_can_take_back_what_a_variable_says() -> None:
         ("lease_duration", "7.5", 7.5),
         ("cluster_limits", "0.5", 0.5),
         ("helm_memory", "512Mi", 512 * 2**20),
+        ("max_disruptions", "0", "0"),
+        ("max_disruptions", "10%", "10%"),
         ("google_endpoints", "compute=https://a.p.googleapis.com/", (("compute", "https://a.p.googleapis.com"),)),
     ],
 )
@@ -77,6 +79,8 @@ def test_every_kind_of_value_is_read(name: str, text: str, value: Any) -> None:
         ({"cluster_limits": "0"}, {}, "--cluster-limits=0: it must be from 0.1 to 100"),
         ({"cluster_limits": "nan"}, {}, "--cluster-limits=nan: it must be from 0.1 to 100"),
         ({"helm_memory": "5Xi"}, {}, "--helm-memory=5Xi: it must be a number of bytes"),
+        ({"max_disruptions": "0%"}, {}, "--max-disruptions=0%: it must be a number from 0 to 1000, or a percentage"),
+        ({"max_disruptions": "1001"}, {}, "--max-disruptions=1001: it must be a number from 0 to 1000"),
         ({"resync": "-1"}, {}, "--resync=-1: it must be above 0"),
         ({"resync": "nan"}, {}, "--resync=nan: it must be above 0"),
         ({"log_level": "loud"}, {}, "--log-level=loud: it must be one of debug, info, warning, error"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import LLMInference, ModelDeployment, ModelService, labels
-from modelplane_operator.api.model_deployment import PodTemplateAllowed
+from modelplane_operator.api.model_deployment import PodTemplateAllowed, UpToDate
 from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.ask.answers.why import explain
 from modelplane_operator.ask.answers.why_objects import explain_object, find_deployments
@@ -105,6 +105,15 @@ def test_a_model_that_is_ready_says_what_its_pods_do_without() -> None:
     explained = explain(subject, (), hub(subject))
     assert (explained.ready, explained.cause) == (True, f"1 of 1 replica ready; {message}")
     assert explained.help, "a warning has a remedy"
+
+
+@pytest.mark.parametrize("reason", ["WaitingForWindow", "WaitingForRoom"])
+def test_a_model_that_waits_to_roll_says_for_what_and_the_command_that_does_not_wait(reason: str) -> None:
+    waits = condition(UpToDate.__name__, "False", reason, "pods would change; 1 waits. Before that: modelplane roll m")
+    subject = with_status(deployment(), waits, condition("Ready", "True", "Available", "1 of 1 replica ready"))
+    explained = explain(subject, (), hub(subject))
+    assert (explained.ready, explained.cause) == (True, "1 of 1 replica ready; pods would change; 1 waits")
+    assert explained.help == ("Before that: modelplane roll m",)
 
 
 def test_a_model_that_is_scaled_to_zero_or_paused_says_so_and_what_starts_it() -> None:

@@ -44,7 +44,7 @@ def asks_to_roll(annotation: str, outdated: OutdatedPods) -> bool:
 
 def is_standing(annotation: str) -> bool:
     """True if the annotation rolls pods by themselves after an upgrade."""
-    return annotation in STANDING
+    return annotation.removesuffix(labels.ROLL_NOW) in STANDING
 
 
 def opens_at(
