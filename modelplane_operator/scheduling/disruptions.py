@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -91,14 +90,22 @@ class DisruptionBudget:
         self, in_order: Iterable[Disruption], keys: Collection[Key]
     ) -> Iterable[tuple[Key, DisruptionScope | None]]:
         """Yield the keys with a full scope, or None, in the order in which disruptions may begin."""
-        used = Counter(scope for disruption in self.active for scope in disruption.scopes)
+        room = dict[DisruptionScope, int]()
+        for disruption in self.active:
+            for scope in disruption.scopes:
+                room[scope] = room.get(scope, self.limit(scope)) - 1
         remaining = set(keys)
         for disruption in in_order:
-            if not remaining or used[FLEET] >= self.limit(FLEET):
+            if not remaining or room.get(FLEET, 1) <= 0:
                 break
-            full = next((scope for scope in disruption.scopes if used[scope] >= self.limit(scope)), None)
+            scopes = disruption.scopes
+            for scope in scopes:
+                if scope not in room:
+                    room[scope] = self.limit(scope)
+            full = next((scope for scope in scopes if room[scope] <= 0), None)
             if full is None:
-                used.update(disruption.scopes)
+                for scope in scopes:
+                    room[scope] -= 1
             if disruption.key in remaining:
                 remaining.remove(disruption.key)
                 yield disruption.key, full

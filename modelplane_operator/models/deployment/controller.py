@@ -49,7 +49,7 @@ from modelplane_operator.scheduling.disruptions import FLEET_LIMIT, DisruptionBu
 from modelplane_operator.scheduling.requirement import NoCache
 from modelplane_operator.world import Scheduled, ignore_count
 
-REREAD = timedelta(seconds=5)
+REREAD = timedelta(seconds=15)  # for thousands of replicas that wait it takes some tenths of a second
 """Time for which replicas that wait to roll are cached. Those that roll are counted each time."""
 DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(ModelEndpoint)
 
