@@ -300,7 +300,7 @@ CASES = [
         "too few free nodes of a shared pool",
         b.deployment(b.engine(b.request(count=4))),
         b.cluster("a", b.pool("default", b.gpu(count=4), nodes=1, shared=True)),
-        Fragmented("main", "default", ((4, 1),), ((2, 1),), 1, 1),
+        Fragmented("main", "default", ((4, 1),), ((2, 1),), 1, 2),
         "engine main needs 4 free devices on one node of pool default; free are 2 on 1 node",
     ),
     Case(
