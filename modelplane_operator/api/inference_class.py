@@ -167,8 +167,8 @@ class InferenceClassSpec(ClusterSpec):
     devices: Annotated[tuple[ClassDevice, ...], Field(min_length=1, max_length=16), list_map("name")]
     """The devices of one node: one entry for each kind of device."""
     sharing: Sharing = "Node"
-    """Whether replicas share nodes of this class by `Device`, or take a whole `Node` for each pod. A pool can say
-    otherwise."""
+    """`Device`: replicas share nodes of this class by their devices. `Node`: each pod that claims devices takes a node.
+    A pool can say otherwise."""
 
 
 class Accepted(ConditionType):

@@ -146,7 +146,7 @@ class HeldNodes(Model):
     """Number of the pool's nodes that have pods of the replica."""
 
 
-class PlacedPods(Model):
+class PodsOnNode(Model):
     """Pods of one member on one node."""
 
     engine: str
@@ -185,7 +185,7 @@ class ModelReplicaStatus(SummarizedStatus):
     held_nodes: Annotated[tuple[HeldNodes, ...], list_map("pool")] = ()
     """Pools where the replica still uses more nodes than its spec requests, as old pods are ending. Nothing else is
     placed on those nodes."""
-    placed_pods: Annotated[tuple[PlacedPods, ...], Field(max_length=1024), ATOMIC] = ()
+    pod_nodes: Annotated[tuple[PodsOnNode, ...], Field(max_length=1024), ATOMIC] = ()
     """Nodes on which its pods run, in pools that are shared by device. The scheduler charges each node accordingly."""
     outdated: OutdatedPods | None = None
     """Changes that the operator that runs would make in the pods; absent while it would render them as they are."""

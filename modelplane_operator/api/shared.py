@@ -33,7 +33,7 @@ QUALIFIED_NAME = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]
 QualifiedName = Annotated[str, Field(min_length=1, max_length=317, pattern=QUALIFIED_NAME)]
 ClaimMode = Literal["DRA", "Synthetic"]
 Sharing = Literal["Device", "Node"]
-"""What a pod takes of a pool: the devices that it claims, or a node."""
+"""The unit of a pool that a pod takes: the devices that it claims, or a node."""
 Effect = Literal["NoSchedule", "NoExecute"]
 
 

@@ -86,4 +86,4 @@ def _in_pool(pool: str, load: Load) -> Iterable[tuple[PodsOn, int]]:
 
 def _count_free(free: tuple[int, ...], rooms: tuple[Room | None, ...]) -> tuple[int, ...]:
     """Return the free nodes of each pool: of a shared one those without pods, or how many pods find no room."""
-    return tuple((-room.short or room.whole) if room else n for n, room in zip(free, rooms, strict=True))
+    return tuple((-room.short or room.empty_nodes) if room else n for n, room in zip(free, rooms, strict=True))

@@ -17,7 +17,7 @@ from kubeloop.objects import Key
 from kubeloop.resource import Metadata
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_deployment import ModelDeployment
-from modelplane_operator.api.model_replica import ModelReady, ModelReplica, PlacedEngine, PlacedMember, PlacedPods
+from modelplane_operator.api.model_replica import ModelReady, ModelReplica, PlacedEngine, PlacedMember, PodsOnNode
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.pods import PodTemplate
 from modelplane_operator.scheduling.cluster import Amount
@@ -63,7 +63,7 @@ class Replica:
     """Nodes, by pool, of its previous shape that it may not have released yet."""
     unschedulable_since: datetime | None = None
     """Time since when its pods have found no nodes, if it serves no requests."""
-    placed: tuple[PlacedPods, ...] = ()
+    pod_nodes: tuple[PodsOnNode, ...] = ()
     """Nodes of its pods in shared pools, as far as they are known."""
 
     @property
@@ -80,14 +80,14 @@ class Replica:
     def load(self) -> Load:
         """Return what it takes. In a shared pool, a pod of its previous shape counts as a whole node until it ends."""
         load = load_of(self.engines)
-        if not (self.holding or self.placed):
+        if not (self.holding or self.pod_nodes):
             return load
         pods = Counter(load.pods)
         for pool, nodes in self.holding:
             if nodes > load.nodes.get(pool, 0):
                 pods[PodsOn(pool, None)] += nodes - load.nodes.get(pool, 0)
         members = {(engine.name, member.role): member for engine in self.engines for member in engine.members}
-        for place in self.placed:
+        for place in self.pod_nodes:
             if (member := members.get((place.engine, place.role))) is None or not member.nodes:
                 continue
             planned = PodsOn(member.pool, shape_of(member))
@@ -133,7 +133,7 @@ def read(replica: ModelReplica) -> Replica:
         unschedulable_since=status.unschedulable_since
         if status and not is_true(replica.conditions, ModelReady)
         else None,
-        placed=status.placed_pods if status else (),
+        pod_nodes=status.pod_nodes if status else (),
     )
 
 
@@ -203,11 +203,11 @@ def _member_placement(engine: PlacedEngine, member: PlacedMember) -> MemberPlace
     )
     nodes = pods(member.role, member.worker.nodes if member.worker else None) * engine.copies
     return MemberPlacement(
-        member.role, member.node_pool_name, nodes if claims else 0, claims, requested_amounts(member.template)
+        member.role, member.node_pool_name, nodes if claims else 0, claims, amounts_of(member.template)
     )
 
 
-def requested_amounts(template: PodTemplate) -> Amount:
+def amounts_of(template: PodTemplate) -> Amount:
     """Return what a template requests of a node; a limit counts where nothing is requested, as in Kubernetes."""
     containers = template.spec.containers if template.spec else ()
     resources = next((container.resources for container in containers if container.resources), None)

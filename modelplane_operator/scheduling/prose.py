@@ -190,13 +190,14 @@ def reason(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
                 f"{nodes_text}"
             )
         case Fragmented(engine, pool, pods, free, nodes, _, unusable):
-            wanted = " and ".join(
+            required = " and ".join(
                 f"{count_of(devices, 'free device')} on {'one node' if number == 1 else f'each of {number} nodes'}"
                 for devices, number in pods[:_SOME]
             )
-            left = ", ".join(f"{devices} on {count_of(number, 'node')}" for devices, number in free[:_SOME])
+            free_texts = ", ".join(f"{devices} on {count_of(number, 'node')}" for devices, number in free[:_SOME])
             nodes_text = f"; {describe_usable(unusable)}" if unusable else ""
-            return f"engine {engine} needs {wanted} of pool {pool}; free are {left or f'none on {nodes}'}{nodes_text}"
+            free_texts = free_texts or f"none on {nodes}"
+            return f"engine {engine} needs {required} of pool {pool}; free are {free_texts}{nodes_text}"
         case TooSmallNode(engine, pool, amount):
             return f"engine {engine} requests more {amount} than a node of pool {pool} has"
         case TooSmall(engine, pool, nodes=0, unusable=unusable):

@@ -16,7 +16,7 @@ from modelplane_operator.api.shared import ClusterSelector
 from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.cached_hash import CachedHash
 from modelplane_operator.scheduling.cluster import NOTHING_SAID, Amount
-from modelplane_operator.scheduling.placement import ReplicaOwner, pods, requested_amounts
+from modelplane_operator.scheduling.placement import ReplicaOwner, amounts_of, pods
 from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
@@ -247,4 +247,4 @@ def _parse_member(engine: DeployedEngine, member: Member, problems: list[Problem
         except SelectorError as error:
             problems.append(InvalidSelector(engine.name, member.role, device.name, str(error)))
     nodes = pods(member.role, member.worker.nodes if member.worker else None) * engine.copies
-    return MemberRequirement(member.role, nodes, tuple(requests), requested_amounts(member.template))
+    return MemberRequirement(member.role, nodes, tuple(requests), amounts_of(member.template))

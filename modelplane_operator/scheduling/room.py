@@ -61,14 +61,14 @@ class Room:
     """Number of nodes."""
     taken: Mapping[tuple[str, Vector], int] = field(compare=False)
     """Number of pods by their node, which may be unknown, and by what each takes."""
-    left: tuple[tuple[Vector, int], ...] = field(init=False)
-    """Number of nodes by what is left of each."""
+    remaining: tuple[tuple[Vector, int], ...] = field(init=False)
+    """Number of nodes by what pods leave of each."""
     short: int = field(init=False)
     """Number of pods for which no node has room, as after a pool has shrunk."""
 
     def __post_init__(self) -> None:
-        left, short = _plan(self)
-        object.__setattr__(self, "left", tuple(sorted(left.items())))
+        remaining, short = _plan(self)
+        object.__setattr__(self, "remaining", tuple(sorted(remaining.items())))
         object.__setattr__(self, "short", short)
 
     @classmethod
@@ -88,9 +88,9 @@ class Room:
         if self.nodes <= 0:
             return False
         [first, *others] = pods
-        if not others and first[1] == 1:  # the usual case: any node with enough left will do
-            wanted = demand(first[0], self.node)
-            if not any(_has(left, wanted) for left, _ in self.left):
+        if not others and first[1] == 1:  # the usual case: any node with enough will do
+            required = demand(first[0], self.node)
+            if not any(_has(remaining, required) for remaining, _ in self.remaining):
                 return False
         return self.with_pods(pods).short == self.short
 
@@ -108,8 +108,8 @@ class Room:
     def free_devices(self) -> tuple[tuple[int, int], ...]:
         """Return the nodes with free devices: how many are free on each, and the number of such nodes, most first."""
         counter = Counter[int]()
-        for left, number in self.left:
-            counter[sum(left[: len(self.node.devices)])] += number
+        for remaining, number in self.remaining:
+            counter[sum(remaining[: len(self.node.devices)])] += number
         return tuple((free, counter[free]) for free in sorted(counter, reverse=True) if free)
 
     @property
@@ -118,17 +118,17 @@ class Room:
         return Room(self.node, self.nodes, {})
 
     @property
-    def whole(self) -> int:
+    def empty_nodes(self) -> int:
         """Number of nodes without pods."""
         capacity = capacity_of(self.node)
-        return sum(number for left, number in self.left if left == capacity)
+        return sum(number for remaining, number in self.remaining if remaining == capacity)
 
     @property
     def share(self) -> float:
-        """Nodes that are free, counted by the devices that are left: half a node counts 0.5."""
+        """Nodes that are free, by their remaining devices: half a node counts 0.5."""
         devices = len(self.node.devices)
         total = sum(capacity_of(self.node)[:devices])
-        return sum(sum(left[:devices]) * number for left, number in self.left) / total if total else 0.0
+        return sum(sum(remaining[:devices]) * number for remaining, number in self.remaining) / total if total else 0.0
 
 
 def _count(node: SharedNode, pods: Iterable[tuple[PodsOn, int]]) -> Counter[tuple[str, Vector]]:
@@ -140,52 +140,52 @@ def _count(node: SharedNode, pods: Iterable[tuple[PodsOn, int]]) -> Counter[tupl
 
 
 def _plan(room: Room) -> tuple[Counter[Vector], int]:
-    """Return what is left of the nodes, and the number of pods for which no node has room."""
+    """Return what pods leave of the nodes, and the number of pods for which no node has room."""
     capacity = capacity_of(room.node)
     used: dict[str, Vector] = {}
     planned: list[tuple[Vector, int]] = []
-    for (name, wanted), number in room.taken.items():
+    for (name, required), number in room.taken.items():
         if name:
             before = used.get(name, (0,) * len(capacity))
-            used[name] = tuple(amount + each * number for amount, each in zip(before, wanted, strict=True))
+            used[name] = tuple(amount + each * number for amount, each in zip(before, required, strict=True))
         else:
-            planned.append((wanted, number))
+            planned.append((required, number))
     # A node that no longer counts may still have pods. The fullest nodes are counted, which is never too little.
-    remaining = sorted(
+    used_nodes = sorted(
         tuple(max(has - amount, 0) for has, amount in zip(capacity, taken, strict=True)) for taken in used.values()
     )[: max(room.nodes, 0)]
-    left = Counter(remaining)
-    if room.nodes > len(remaining):
-        left[capacity] += room.nodes - len(remaining)
+    remaining = Counter(used_nodes)
+    if room.nodes > len(used_nodes):
+        remaining[capacity] += room.nodes - len(used_nodes)
+
+    def order(row: tuple[Vector, int]) -> tuple[float, Vector]:
+        """Return the order of a pod: the larger its largest share of a node, the earlier it is planned."""
+        shares = (amount / has for amount, has in zip(row[0], capacity, strict=True) if has)
+        return max(shares, default=0.0), row[0]
+
     devices, short = len(room.node.devices), max(len(used) - max(room.nodes, 0), 0)
-    for wanted, number in sorted(planned, key=lambda row: _size(row[0], capacity), reverse=True):
+    for required, number in sorted(planned, key=order, reverse=True):
         for _ in range(number):
-            short += not _put(left, wanted, devices)
-    return left, short
+            short += not _put(remaining, required, devices)
+    return remaining, short
 
 
-def _put(left: Counter[Vector], wanted: Vector, devices: int) -> bool:
+def _put(remaining: Counter[Vector], required: Vector, devices: int) -> bool:
     """Take a pod's amounts from the node that it fills best. False if no node has room: the fullest then has less."""
-    fitting = [has for has in left if _has(has, wanted)]
-    best = min(fitting or left, key=lambda has: (sum(has[:devices]), has), default=None)
+    fitting = [has for has in remaining if _has(has, required)]
+    best = min(fitting or remaining, key=lambda has: (sum(has[:devices]), has), default=None)
     if best is None:
         return False
-    left[best] -= 1
-    if not left[best]:
-        del left[best]
-    left[tuple(max(has - amount, 0) for has, amount in zip(best, wanted, strict=True))] += 1
+    remaining[best] -= 1
+    if not remaining[best]:
+        del remaining[best]
+    remaining[tuple(max(has - amount, 0) for has, amount in zip(best, required, strict=True))] += 1
     return bool(fitting)
 
 
-def _has(left: Vector, wanted: Vector) -> bool:
+def _has(remaining: Vector, required: Vector) -> bool:
     """True if a node has enough left."""
-    return all(has >= amount for has, amount in zip(left, wanted, strict=True))
-
-
-def _size(wanted: Vector, capacity: Vector) -> tuple[float, Vector]:
-    """Return the order of a pod: the larger its largest share of a node, the earlier it is planned."""
-    shares = (amount / has for amount, has in zip(wanted, capacity, strict=True) if has)
-    return max(shares, default=0.0), wanted
+    return all(has >= amount for has, amount in zip(remaining, required, strict=True))
 
 
 def count_devices(shape: PodShape) -> int:
@@ -197,8 +197,8 @@ def find_excess(pods: Pods, node: SharedNode) -> str:
     """Return what a pod requests more of than an empty node has; empty if each pod fits onto one."""
     capacity = capacity_of(node)
     for shape, _ in pods:
-        for name, wanted, has in zip(_AMOUNTS, demand(shape, node)[-3:], capacity[-3:], strict=True):
-            if wanted > has:
+        for name, required, has in zip(_AMOUNTS, demand(shape, node)[-3:], capacity[-3:], strict=True):
+            if required > has:
                 return name
     return ""
 
@@ -237,14 +237,10 @@ def demand(shape: PodShape, node: SharedNode) -> Vector:
             devices[index] = min(devices[index] + claim.count, node.devices[index].count)
     shares = (Fraction(taken, has) for taken, has in zip(devices, capacity, strict=False) if has)
     half = min(max(shares, default=Fraction(0)), Fraction(1)) / 2
-    defaults = (_part_of(node.allocatable.cpu, half), _part_of(node.allocatable.memory, half), 0)
+    cpu, memory, _ = (int((amount or 0) * half) for amount in node.allocatable)
+    defaults = (cpu, memory, 0)  # as engines request by default
     amounts = (own if own is not None else default for own, default in zip(shape.amounts, defaults, strict=True))
     return (*devices, *amounts)
-
-
-def _part_of(amount: int | None, half: Fraction) -> int:
-    """Return the default request of an engine: half of its share of the node."""
-    return int(amount * half) if amount is not None else 0
 
 
 def _meets(claim: Claim, device: NodeDevice) -> bool:

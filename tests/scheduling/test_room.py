@@ -258,7 +258,7 @@ def test_observed_nodes_count_and_not_the_plan() -> None:
 def on_node(replica: ModelReplica, node: str) -> ModelReplica:
     """The replica, whose pods are observed on a node."""
     place = {"engine": "main", "role": "Standalone", "node": node, "pods": 1}
-    return ModelReplica.parse({**replica.to_manifest(), "status": {"placedPods": [place]}})
+    return ModelReplica.parse({**replica.to_manifest(), "status": {"podNodes": [place]}})
 
 
 def test_a_held_pod_of_the_previous_shape_counts_as_a_node() -> None:

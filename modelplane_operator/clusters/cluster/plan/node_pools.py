@@ -74,8 +74,8 @@ def resolve(
             devices = retained
         if devices:  # malformed values match nothing and do no harm to the other devices
             sharing = pool.sharing or (used.spec.sharing if used else before.sharing if before else None)
-            is_shared = {"sharing": "Device"} if sharing == "Device" else {}
-            resolved.append(GpuPool(name=pool.name, devices=devices, **is_shared))
+            offer = GpuPool(name=pool.name, devices=devices)
+            resolved.append(offer.model_copy(update={"sharing": sharing}) if sharing == "Device" else offer)
     resolved_names = {pool.name for pool in resolved}
     class_names = sorted({pool.class_name for pool in pools})
     return ResolvedPools(

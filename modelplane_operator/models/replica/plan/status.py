@@ -24,12 +24,12 @@ from modelplane_operator.api.model_replica import (
     ModelReplica,
     ModelReplicaStatus,
     PickerReady,
-    PlacedPods,
+    PodsOnNode,
 )
 from modelplane_operator.api.reasons import is_warning, not_ready
 from modelplane_operator.models.replica.plan.engines import EngineState
 from modelplane_operator.models.replica.plan.observed import Observed
-from modelplane_operator.models.replica.plan.placed import claiming_pods, find_placed_pods
+from modelplane_operator.models.replica.plan.pod_nodes import claiming_pods, find_pod_nodes
 from modelplane_operator.models.replica.plan.referenced import describe_missing
 from modelplane_operator.models.replica.plan.symptoms import (
     describe_starting,
@@ -136,7 +136,7 @@ def compute_status(observed: Observed, engines: Sequence[EngineState], problem: 
     return status(
         (accepted, *_report_transfer(observed), *_report_picker(observed, picker_problem), model_ready, ready),
         reserved=_count_reserved_nodes(observed),
-        placed=find_placed_pods(observed),
+        pod_nodes=find_pod_nodes(observed),
         unschedulable_since=_unschedulable_since(observed),
         paths="ModelAPIs" if observed.around.filters(observed.replica) else "All",
     )
@@ -183,7 +183,7 @@ def status(
     conditions: tuple[Condition, ...],
     *,
     reserved: tuple[HeldNodes, ...] = (),
-    placed: tuple[PlacedPods, ...] = (),
+    pod_nodes: tuple[PodsOnNode, ...] = (),
     unschedulable_since: datetime | None = None,
     paths: Literal["ModelAPIs", "All"] | None = None,
 ) -> ModelReplicaStatus:
@@ -191,7 +191,7 @@ def status(
     return ModelReplicaStatus(
         conditions=conditions,
         held_nodes=reserved,
-        placed_pods=placed,
+        pod_nodes=pod_nodes,
         unschedulable_since=unschedulable_since,
         paths=paths,
     )

@@ -289,15 +289,15 @@ def _refer_to_copy(replica: ModelReplica, use: str, reference: KeyRef) -> Manife
 
 
 def _render_affinity(workload: str, member: PlacedMember, *, is_apart: bool) -> Manifest:
-    """Return where the pods of a member prefer or have to run, beside its pool."""
-    beside: Manifest = {}
+    """Return the affinity of the pods of a member; nothing if any node of its pool will do."""
+    colocation: Manifest = {}
     if member.topology_key:
-        beside |= _keep_gang_together(workload, member.topology_key)
+        colocation |= _keep_gang_together(workload, member.topology_key)
     if member.sharing == "Device":
-        beside |= FILL_NODES
+        colocation |= FILL_NODES
     affinity = apart({labels.WORKLOAD: workload}) if is_apart else {}
-    if beside:
-        affinity = {**affinity, "podAffinity": beside}
+    if colocation:
+        affinity = {**affinity, "podAffinity": colocation}
     return {"affinity": affinity} if affinity else {}
 
 

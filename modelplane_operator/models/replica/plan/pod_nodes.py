@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kubeloop.objects import Manifest, labels_of, section
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.model_replica import ModelReplica, PlacedPods
+from modelplane_operator.api.model_replica import ModelReplica, PodsOnNode
 from modelplane_operator.models.replica.plan.observed import Observed
 
 MOST = 1024
@@ -23,7 +23,7 @@ def claiming_pods(observed: Observed) -> Iterator[Manifest]:
             yield pod
 
 
-def find_placed_pods(observed: Observed) -> tuple[PlacedPods, ...]:
+def find_pod_nodes(observed: Observed) -> tuple[PodsOnNode, ...]:
     """Return the nodes of the pods that hold devices, as far as they run in the pools of the spec."""
     members = _members_by_workload(observed.replica)
     counter = Counter[tuple[str, str, str]]()
@@ -37,7 +37,7 @@ def find_placed_pods(observed: Observed) -> tuple[PlacedPods, ...]:
         if section(spec, "nodeSelector").get(labels.POOL) == pools.get(role):
             counter[name, role, spec["nodeName"]] += 1
     return tuple(
-        PlacedPods.model_validate({"engine": engine, "role": role, "node": node, "pods": pods})
+        PodsOnNode.model_validate({"engine": engine, "role": role, "node": node, "pods": pods})
         for (engine, role, node), pods in sorted(counter.items())[:MOST]
     )
 
