@@ -13,7 +13,7 @@ from modelplane_operator.api.bounds import KEYS, CloudName, DiskSize, ObjectName
 from modelplane_operator.api.crossplane import ClusterSpec
 from modelplane_operator.api.engines import DeviceCount
 from modelplane_operator.api.groups import MODELPLANE
-from modelplane_operator.api.shared import Attribute, ClaimMode
+from modelplane_operator.api.shared import Attribute, ClaimMode, Sharing
 
 
 class Accelerator(Model):
@@ -166,6 +166,9 @@ class InferenceClassSpec(ClusterSpec):
     """How to make such a node on a cloud. Leave it out for clusters that you bring."""
     devices: Annotated[tuple[ClassDevice, ...], Field(min_length=1, max_length=16), list_map("name")]
     """The devices of one node: one entry for each kind of device."""
+    sharing: Sharing = "Node"
+    """`Device`: replicas share nodes of this class by their devices. `Node`: each pod that claims devices takes a node.
+    A pool can say otherwise."""
 
 
 class Accepted(ConditionType):

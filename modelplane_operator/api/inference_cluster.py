@@ -20,7 +20,7 @@ from modelplane_operator.api.llm_inference_grant import LLMInferenceGrant
 from modelplane_operator.api.maintenance import Amount, MaintenanceWindows
 from modelplane_operator.api.node_pool import POOLS_OF_EKS_STAY, POOLS_OF_GKE_STAY, NodePool
 from modelplane_operator.api.serving_stack import ComponentOverride
-from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, ClaimMode, Effect
+from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, ClaimMode, Effect, Sharing
 
 # What it offers -------------------------------------------------------------------------------------------------------
 
@@ -130,6 +130,9 @@ class GpuPool(Model):
     nodes, `nodeCount`."""
     devices: Annotated[tuple[PublishedDevice, ...], Field(max_length=16), list_map("name")] = ()
     """Devices of each node."""
+    sharing: Sharing | None = None
+    """`Device`: replicas share nodes and take only the devices that they claim. Otherwise each of their pods takes a
+    node."""
     allocatable: Amounts | None = None
     """Allocatable resources of its smallest node, if any is known. By default, engines request a share of them."""
     largest_fabric: Fabric | None = None

@@ -26,7 +26,7 @@ from modelplane_operator.api.engines import (
 )
 from modelplane_operator.api.groups import MODELPLANE
 from modelplane_operator.api.pods import PodTemplate
-from modelplane_operator.api.shared import Amounts, PlacedCacheRef, QualifiedName
+from modelplane_operator.api.shared import Amounts, PlacedCacheRef, QualifiedName, Sharing
 
 
 class ResolvedRequest(Model):
@@ -58,6 +58,9 @@ class PlacedMember(Model):
     default_requests: Amounts | None = None
     """Default requests of the engine: half of the CPU and memory that belong to the claimed devices, by the node at the
     time when the replica was made or last changed."""
+    sharing: Sharing | None = None
+    """`Device` if the pool was shared by device when the replica was made or last changed: its pods then prefer nodes
+    where others already run."""
     topology_key: QualifiedName | None = None
     """Label of nodes, from the pool's fabric: the pods of a gang run on nodes with one value of it."""
     template: PodTemplate
@@ -143,6 +146,19 @@ class HeldNodes(Model):
     """Number of the pool's nodes that have pods of the replica."""
 
 
+class PodsOnNode(Model):
+    """Pods of one member on one node."""
+
+    engine: str
+    """Name of the engine."""
+    role: Role = "Standalone"
+    """Role of the member."""
+    node: Annotated[str, Field(max_length=253)]
+    """Name of the node."""
+    pods: int
+    """Number of pods that claim devices there."""
+
+
 class OutdatedPods(Model):
     """Changes that the operator that runs would make in the pods of a replica."""
 
@@ -169,6 +185,8 @@ class ModelReplicaStatus(SummarizedStatus):
     held_nodes: Annotated[tuple[HeldNodes, ...], list_map("pool")] = ()
     """Pools where the replica still uses more nodes than its spec requests, as old pods are ending. Nothing else is
     placed on those nodes."""
+    pod_nodes: Annotated[tuple[PodsOnNode, ...], Field(max_length=1024), ATOMIC] = ()
+    """Nodes on which its pods run, in pools that are shared by device. The scheduler charges each node accordingly."""
     outdated: OutdatedPods | None = None
     """Changes that the operator that runs would make in the pods; absent while it would render them as they are."""
     unschedulable_since: datetime | None = None

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from kubeloop.model import Model, Rule, must
 from modelplane_operator.api.bounds import LABEL_TEXT, ZONES, CloudName, NodeCount, OurName, String63
-from modelplane_operator.api.shared import QualifiedName
+from modelplane_operator.api.shared import QualifiedName, Sharing
 
 NOT_SYSTEM = Rule(
     "self != 'system'",
@@ -74,6 +74,9 @@ class NodePool(Model):
     """An AWS Capacity Block to take the nodes from; on EKS only."""
     fabric: PoolFabric | None = None
     """The network between the nodes."""
+    sharing: Sharing | None = None
+    """`Device`: replicas share a node, and each takes the devices that it claims. `Node`: each pod that claims devices
+    takes a whole node. Without it, what the class says."""
 
 
 def _pools_stay(source: str, condition: str, message: str) -> Rule:

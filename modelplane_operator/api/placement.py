@@ -23,6 +23,8 @@ class MemberPlacement:
     pool: str
     nodes: int
     claims: tuple[Claim, ...]
+    amounts: tuple[int | None, int | None, int | None] = (None, None, None)
+    """CPU, memory and disk that each pod requests by its template, in thousandths of a processor and in bytes."""
 
 
 @dataclass(frozen=True, slots=True)

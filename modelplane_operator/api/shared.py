@@ -32,6 +32,8 @@ Cpu = Annotated[str, Field(max_length=8, pattern=r"^([1-9][0-9]{0,6}m?|[0-9]{1,4
 QUALIFIED_NAME = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 QualifiedName = Annotated[str, Field(min_length=1, max_length=317, pattern=QUALIFIED_NAME)]
 ClaimMode = Literal["DRA", "Synthetic"]
+Sharing = Literal["Device", "Node"]
+"""The unit of a pool that a pod takes: the devices that it claims, or a node."""
 Effect = Literal["NoSchedule", "NoExecute"]
 
 

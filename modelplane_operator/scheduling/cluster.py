@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kubeloop.condition_types import Condition
 from modelplane_operator.api import labels
 from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster, ObservedPool, PublishedDevice
-from modelplane_operator.api.shared import Attribute
+from modelplane_operator.api.shared import Amounts, Attribute, in_bytes, in_millis
 from modelplane_operator.scheduling.cached_hash import CachedHash
 from modelplane_operator.scheduling.taints import Taint
 from modelplane_operator.selectors.cel import Attribute as Value
@@ -42,6 +42,40 @@ class NodeShape(CachedHash):
 
     devices: tuple[NodeDevice, ...]
     """Devices, in published order."""
+    __hash__ = CachedHash.__hash__
+
+
+class Amount(NamedTuple):
+    """CPU in thousandths of a processor, memory and disk in bytes; None where nothing is said."""
+
+    cpu: int | None = None
+    memory: int | None = None
+    disk: int | None = None
+
+    @classmethod
+    def of(cls, amounts: Amounts | None) -> "Amount":
+        """Return the published amounts as numbers."""
+        if amounts is None:
+            return NOTHING_SAID
+        return cls(
+            in_millis(amounts.cpu) if amounts.cpu else None,
+            in_bytes(amounts.memory) if amounts.memory else None,
+            in_bytes(amounts.ephemeral_storage) if amounts.ephemeral_storage else None,
+        )
+
+
+NOTHING_SAID = Amount()
+"""Amounts of a template that requests nothing, and of a node that publishes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedNode(CachedHash):
+    """A node that several replicas share by device."""
+
+    devices: tuple[NodeDevice, ...]
+    """Devices, in published order."""
+    allocatable: Amount
+    """What the node has for pods; nothing limits pods where it is not known."""
     __hash__ = CachedHash.__hash__
 
 
@@ -95,6 +129,8 @@ class Pools:
     """Hardware of the pools."""
     fabrics: tuple[Largest | None, ...] = ()
     """Largest fabric of each pool, which limits the size of a gang; empty when no pool publishes any."""
+    shared: tuple[SharedNode | None, ...] = ()
+    """Nodes of each pool that is shared by device, None for the others; empty when no pool is shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +243,15 @@ def read_pools(pools: Iterable[GpuPool]) -> Pools:
         fabrics=tuple(Largest(fabric.value, _to_count(fabric.nodes)) if fabric else None for fabric in fabrics)
         if any(fabrics)
         else (),
+        shared=tuple(map(_read_shared, published)) if any(pool.sharing == "Device" for pool in published) else (),
     )
+
+
+def _read_shared(pool: GpuPool) -> SharedNode | None:
+    """Return the nodes of a pool that is shared by device; None for another pool."""
+    if pool.sharing != "Device":
+        return None
+    return SharedNode(tuple(map(read_device, pool.devices)), Amount.of(pool.allocatable))
 
 
 def _to_count(number: int | None) -> int:

@@ -8,7 +8,8 @@ from itertools import count
 
 from modelplane_operator.api.placement import Placement
 from modelplane_operator.scheduling.decision import Refusal, tally
-from modelplane_operator.scheduling.placement import Replica, charges
+from modelplane_operator.scheduling.load import load_of
+from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.settling import StableReplicas
 from modelplane_operator.scheduling.survey import Fit, FleetSnapshot, answer, engine_placements, refuse
@@ -51,7 +52,7 @@ def fill(
     apart = frozenset(loads) | (distances.keys() & infos.keys())
     answers = {name: answer(requirement, infos[name]) for name in apart}
     queue = [
-        (distances.get(name, NEVER), loads[name], result.usage, name)
+        (distances.get(name, NEVER), loads[name], result.rank, name)
         for name, result in answers.items()
         if isinstance(result, Fit)
     ]
@@ -74,10 +75,10 @@ def fill(
         placements.append(placement)
         used_indices[name].add(index)
         loads[name] += 1
-        infos[name] = info.charge(charges(placement.engines))
+        infos[name] = info.charge(load_of(placement.engines))
         answers[name] = result = answer(requirement, infos[name])
         if isinstance(result, Fit):
-            heappush(queue, (distances.get(name, NEVER), loads[name], result.usage, name))
+            heappush(queue, (distances.get(name, NEVER), loads[name], result.rank, name))
     unused = survey.fitting - (len(survey.candidates) - len(candidates))
     # The survey's unused candidates could take a replica, so they are counted as spare.
     spare = [refuse(candidates[0], answer(requirement, candidates[0]), unused)] if candidates else []

@@ -23,10 +23,12 @@ from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.cluster import NodeShape, Pools, Profile
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import ClusterInfo
+from modelplane_operator.scheduling.load import Load
 from modelplane_operator.scheduling.matching import Hosting, Hosts, OnNodes, hosts_by
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import Distance, Group
 from modelplane_operator.scheduling.requirement import Requirement
+from modelplane_operator.scheduling.room import PodsOn
 from modelplane_operator.scheduling.survey import Fit, Survey, answer, measure_distance, refuse
 from modelplane_operator.selectors.cel import Device
 
@@ -39,6 +41,7 @@ MOST_VIEWS = 4_096  # a requirement has up to `SELECTOR_TEXT` characters of sele
 SORTED_AGAIN = 16  # if more than this fraction of a view may have changed, the whole view is sorted
 
 Shared = TypeVar("Shared", NodeShape, Profile)
+K = TypeVar("K", str, PodsOn)
 
 Entry = tuple[Distance, str]
 """Sort key of a cluster within its group: nearness, then name."""
@@ -68,6 +71,8 @@ class _CachedResult:
             for pool in self.hosting.pools:  # a loop for speed: this runs more often than anything else
                 if free_now[pool] != free_then[pool]:
                     return False
+            if info.rooms and any(info.rooms[pool] != self.info.rooms[pool] for pool in self.hosting.pools):
+                return False
         return True
 
 
@@ -149,6 +154,7 @@ class FleetModel:
         self._interned: dict[NodeShape | Profile, NodeShape | Profile] = {}
         self._size_of = 0  # node shapes and profiles in use, counted with repetitions
         self._used: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._pods: defaultdict[str, Counter[PodsOn]] = defaultdict(Counter)
         self._observed: dict[Key, Replica] = {}
         self._replicas_by_deployment: defaultdict[tuple[str, str], dict[Key, Replica]] = defaultdict(dict)
         self._views: OrderedDict[Requirement, _View] = OrderedDict()
@@ -162,6 +168,7 @@ class FleetModel:
         copied._clusters, copied._published = dict(self._clusters), dict(self._published)
         copied._interned, copied._size_of = dict(self._interned), self._size_of
         copied._used.update((name, Counter(used)) for name, used in self._used.items())
+        copied._pods.update((name, Counter(pods)) for name, pods in self._pods.items())
         copied._observed = dict(self._observed)
         copied._replicas_by_deployment.update(
             (name, dict(by_key)) for name, by_key in self._replicas_by_deployment.items()
@@ -179,7 +186,7 @@ class FleetModel:
         observed = clusters.read(cluster, pools=pools, unreachable_since=unreachable_since)
         previous = self._clusters.get(name)
         if previous is None or previous.cluster != observed:
-            self._store(ClusterInfo.of(observed, self._used.get(name, {})))
+            self._store(ClusterInfo.of(observed, self._load(name)))
 
     def forget_cluster(self, name: str) -> None:
         """Remove a deleted cluster."""
@@ -288,8 +295,8 @@ class FleetModel:
         for replica, keep in ((old, False), (new, True)):
             if replica is not None:
                 self._index(replica, keep=keep)
-        taken = (old.cluster, old.charges) if old else None
-        takes = (new.cluster, new.charges) if new else None
+        taken = (old.cluster, old.load) if old else None
+        takes = (new.cluster, new.load) if new else None
         if taken != takes:
             for change, sign in ((taken, -1), (takes, 1)):
                 if change is not None:
@@ -305,18 +312,17 @@ class FleetModel:
         if not self._replicas_by_deployment[name]:
             del self._replicas_by_deployment[name]
 
-    def _charge(self, cluster: str, nodes: Mapping[str, int], sign: int) -> None:
-        """Change the used nodes of a cluster, and its free nodes if the cluster is known."""
+    def _charge(self, cluster: str, load: Load, sign: int) -> None:
+        """Change the load of a cluster, and what is free there if the cluster is known."""
         # Counters are kept for unknown clusters, too: a replica can be observed before its cluster.
-        used = self._used[cluster]
-        for pool, count in nodes.items():
-            used[pool] += sign * count
-            if not used[pool]:
-                del used[pool]
-        if not used:
-            del self._used[cluster]
+        _add(self._used, cluster, load.nodes, sign)
+        _add(self._pods, cluster, load.pods, sign)
         if (info := self._clusters.get(cluster)) is not None:
-            self._store(ClusterInfo.of(info.cluster, used))
+            self._store(ClusterInfo.of(info.cluster, self._load(cluster)))
+
+    def _load(self, cluster: str) -> Load:
+        """Return the load of all observed replicas on a cluster."""
+        return Load(self._used.get(cluster, {}), self._pods.get(cluster, {}))
 
     def _parse_pools(self, name: str, published: tuple[GpuPool, ...]) -> Pools:
         """Return the pools as parsed before if the same are published, as in most events of a cluster."""
@@ -336,6 +342,17 @@ class FleetModel:
     def _intern(self, content: Shared) -> Shared:
         """Return the one shared instance of this content, so that comparisons are fast and memory is saved."""
         return cast("Shared", self._interned.setdefault(content, content))
+
+
+def _add(counters: defaultdict[str, Counter[K]], name: str, numbers: Mapping[K, int], sign: int) -> None:
+    """Add the numbers to the counter of this name, or subtract them; drop what becomes zero."""
+    counter = counters[name]
+    for key, number in numbers.items():
+        counter[key] += sign * number
+        if not counter[key]:
+            del counter[key]
+    if not counter:
+        del counters[name]
 
 
 def _size_of(pools: Pools) -> int:

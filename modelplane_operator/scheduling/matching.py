@@ -14,6 +14,7 @@ from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cluster import NodeDevice, NodeShape, Profile
 from modelplane_operator.scheduling.reasons import Contended, Miss, TooFewDevices, Unlike
 from modelplane_operator.scheduling.requirement import DeviceRequirement, EngineRequirement, MemberRequirement
+from modelplane_operator.scheduling.room import Pods, PodShape
 from modelplane_operator.selectors import cel
 
 
@@ -34,6 +35,8 @@ class Option(NamedTuple):
     """Number of nodes of all members that claim a device."""
     claims: tuple[tuple[Claim, ...], ...]
     """Claims of each member, in the order of the engine."""
+    pods: Pods
+    """Pods that claim a device, by what each takes of a shared node."""
 
 
 class Hosts(NamedTuple):
@@ -144,6 +147,8 @@ class _NodeMatch(NamedTuple):
     """Number of nodes of the claiming members."""
     claims: tuple[tuple[Claim, ...], ...]
     """Claims of each member."""
+    pods: Pods
+    """Pods that claim a device."""
 
 
 @memoize_bounded(most=CACHE_BYTES, size=_size_on_node)
@@ -156,6 +161,11 @@ def _match_engine(engine: EngineRequirement, offer: NodeShape) -> _NodeMatch:
         claiming=sum(1 << index for index, member_claims in enumerate(claims) if member_claims),
         nodes=sum(member.nodes for member, member_claims in zip(engine.members, claims, strict=True) if member_claims),
         claims=claims,
+        pods=tuple(
+            (PodShape(member_claims, member.amounts), member.nodes)
+            for member, member_claims in zip(engine.members, claims, strict=True)
+            if member_claims
+        ),
     )
 
 
@@ -214,7 +224,7 @@ def _find_options(on_nodes: OnNodes, profile: Profile) -> tuple[Option, ...] | U
     if not claiming:
         return Claimless(engine.name)
     options = [
-        Option(index, pool.nodes, pool.claims)
+        Option(index, pool.nodes, pool.claims, pool.pods)
         for index, pool in enumerate(pools)
         if pool.matched == all_members and pool.claiming == claiming
     ]

@@ -5,7 +5,7 @@ checked against the name, and invalid values are ignored.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, cast
@@ -17,8 +17,12 @@ from kubeloop.objects import Key
 from kubeloop.resource import Metadata
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_deployment import ModelDeployment
-from modelplane_operator.api.model_replica import ModelReady, ModelReplica, PlacedEngine, PlacedMember
+from modelplane_operator.api.model_replica import ModelReady, ModelReplica, PlacedEngine, PlacedMember, PodsOnNode
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
+from modelplane_operator.api.pods import PodTemplate
+from modelplane_operator.scheduling.cluster import Amount
+from modelplane_operator.scheduling.load import Load, load_of, shape_of
+from modelplane_operator.scheduling.room import PodsOn
 
 MOST_DIGITS: Final = 9
 """Limit for the digits of an index, since longer labels were not written by the operator."""
@@ -59,6 +63,8 @@ class Replica:
     """Nodes, by pool, of its previous shape that it may not have released yet."""
     unschedulable_since: datetime | None = None
     """Time since when its pods have found no nodes, if it serves no requests."""
+    pod_nodes: tuple[PodsOnNode, ...] = ()
+    """Nodes of its pods in shared pools, as far as they are known."""
 
     @property
     def placement(self) -> Placement:
@@ -68,18 +74,32 @@ class Replica:
     @property
     def charges(self) -> Mapping[str, int]:
         """Return the nodes that it takes, by pool."""
-        nodes = charges(self.engines)
-        return larger(nodes, dict(self.holding)) if self.holding else nodes
+        return self.load.nodes
+
+    @property
+    def load(self) -> Load:
+        """Return what it takes. In a shared pool, a pod of its previous shape counts as a whole node until it ends."""
+        load = load_of(self.engines)
+        if not (self.holding or self.pod_nodes):
+            return load
+        pods = Counter(load.pods)
+        for pool, nodes in self.holding:
+            if nodes > load.nodes.get(pool, 0):
+                pods[PodsOn(pool, None)] += nodes - load.nodes.get(pool, 0)
+        members = {(engine.name, member.role): member for engine in self.engines for member in engine.members}
+        for place in self.pod_nodes:
+            if (member := members.get((place.engine, place.role))) is None or not member.nodes:
+                continue
+            planned = PodsOn(member.pool, shape_of(member))
+            number = min(place.pods, pods[planned])
+            pods[planned] -= number
+            pods[planned._replace(node=place.node)] += number
+        return Load(larger(load.nodes, dict(self.holding)), +pods)
 
 
 def charges(engines: Iterable[EnginePlacement]) -> Mapping[str, int]:
     """Return the nodes that these engines take, by pool."""
-    nodes = Counter[str]()
-    for engine in engines:
-        for member in engine.members:
-            if member.nodes:
-                nodes[member.pool] += member.nodes
-    return nodes
+    return load_of(engines).nodes
 
 
 def larger(first: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
@@ -113,12 +133,20 @@ def read(replica: ModelReplica) -> Replica:
         unschedulable_since=status.unschedulable_since
         if status and not is_true(replica.conditions, ModelReady)
         else None,
+        pod_nodes=status.pod_nodes if status else (),
     )
 
 
-def reserved_nodes(was: Mapping[str, int], is_to_be: Mapping[str, int]) -> str:
-    """Return the annotation for a replica that changes its shape; empty if no pool needs fewer nodes than before."""
-    more = {pool: nodes for pool, nodes in sorted(was.items()) if nodes > is_to_be.get(pool, 0)}
+def reserved_nodes(was: Load, is_to_be: Load, shared: Container[str] = ()) -> str:
+    """Return the annotation for a replica that changes its shape; empty if no pool needs less than before.
+
+    In a shared pool, each old pod of another shape reserves a node beside those of the new pods, until it is gone.
+    """
+    more = {
+        pool: is_to_be.nodes.get(pool, 0) + was.count_more_pods(is_to_be, pool) if pool in shared else nodes
+        for pool, nodes in sorted(was.nodes.items())
+        if (was.count_more_pods(is_to_be, pool) if pool in shared else nodes > is_to_be.nodes.get(pool, 0))
+    }
     return orjson.dumps(more).decode() if more else ""
 
 
@@ -174,4 +202,16 @@ def _member_placement(engine: PlacedEngine, member: PlacedMember) -> MemberPlace
         for request in member.device_requests
     )
     nodes = pods(member.role, member.worker.nodes if member.worker else None) * engine.copies
-    return MemberPlacement(member.role, member.node_pool_name, nodes if claims else 0, claims)
+    return MemberPlacement(
+        member.role, member.node_pool_name, nodes if claims else 0, claims, amounts_of(member.template)
+    )
+
+
+def amounts_of(template: PodTemplate) -> Amount:
+    """Return what a template requests of a node; a limit counts where nothing is requested, as in Kubernetes."""
+    containers = template.spec.containers if template.spec else ()
+    resources = next((container.resources for container in containers if container.resources), None)
+    if resources is None:
+        return Amount()
+    requests, limits = Amount.of(resources.requests), Amount.of(resources.limits)
+    return Amount(*(own if own is not None else limit for own, limit in zip(requests, limits, strict=True)))

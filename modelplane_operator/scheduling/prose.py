@@ -32,6 +32,7 @@ from modelplane_operator.scheduling.reasons import (
     Displaced,
     Duplicate,
     Forced,
+    Fragmented,
     Full,
     LabelDiffers,
     Leaving,
@@ -54,6 +55,7 @@ from modelplane_operator.scheduling.reasons import (
     Tainted,
     TooFewDevices,
     TooSmall,
+    TooSmallNode,
     UnknownPools,
     Unlike,
 )
@@ -187,6 +189,17 @@ def reason(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
                 f"engine {engine} needs {count_of(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
                 f"{nodes_text}"
             )
+        case Fragmented(engine, pool, pods, free, nodes, _, unusable):
+            required = " and ".join(
+                f"{count_of(devices, 'free device')} on {'one node' if number == 1 else f'each of {number} nodes'}"
+                for devices, number in pods[:_SOME]
+            )
+            free_texts = ", ".join(f"{devices} on {count_of(number, 'node')}" for devices, number in free[:_SOME])
+            nodes_text = f"; {describe_usable(unusable)}" if unusable else ""
+            free_texts = free_texts or f"none on {nodes}"
+            return f"engine {engine} needs {required} of pool {pool}; free are {free_texts}{nodes_text}"
+        case TooSmallNode(engine, pool, amount):
+            return f"engine {engine} requests more {amount} than a node of pool {pool} has"
         case TooSmall(engine, pool, nodes=0, unusable=unusable):
             nodes_text = f": {describe_usable(unusable)}" if unusable else ""
             return f"engine {engine} fits pool {pool}, which has no usable node{nodes_text}"
@@ -247,6 +260,10 @@ def remedy(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return "uncordon or repair nodes of that pool, free some, or enlarge it"
         case Full():
             return "free nodes of that pool, or enlarge it"
+        case Fragmented():
+            return "free devices of one node, or enlarge that pool"
+        case TooSmallNode():
+            return "request less, or add a pool of larger nodes; waiting does not help"
         case NoGangs():
             return "install it there; if a ServingStack should do that, see BackendReady of that InferenceCluster"
         case TooSmall(nodes=0):
@@ -321,6 +338,10 @@ def group(refusal: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
     match refusal.reason:
         case Full(engine):
             return f"{count} with too few free nodes for engine {engine}"
+        case Fragmented(engine):
+            return f"{count} with too few free devices on one node for engine {engine}"
+        case TooSmallNode(engine):
+            return f"{count} with too small nodes for engine {engine}"
         case TooSmall(engine):
             return f"{count} with too small pools for engine {engine}"
         case Scattered(engine):

@@ -107,6 +107,48 @@ class Full:
 
 
 @dataclass(frozen=True, slots=True)
+class Fragmented:
+    """The pool is shared by device, and no node has as much free as a pod needs, whatever the sum is."""
+
+    engine: str
+    pool: str
+    pods: tuple[tuple[int, int], ...]
+    """Devices that a pod needs on one node, and the number of such pods."""
+    free: tuple[tuple[int, int], ...]
+    """Free devices of a node, and the number of such nodes, most first."""
+    nodes: int
+    """Number of nodes of the pool."""
+    short: int
+    """Number of pods without room."""
+    unusable: Usability | None = None
+    """Counts of the pool's nodes, if some are not usable."""
+
+    @property
+    def group(self) -> Group:
+        return Group(0, self.engine)
+
+    @property
+    def rank(self) -> Distance:
+        return (self.short,)
+
+
+@dataclass(frozen=True, slots=True)
+class TooSmallNode:
+    """A pod requests more CPU, memory or disk than an empty node of the shared pool has."""
+
+    engine: str
+    pool: str
+    amount: str
+    """What it requests too much of."""
+
+    rank = ()
+
+    @property
+    def group(self) -> Group:
+        return Group(7, self.engine)
+
+
+@dataclass(frozen=True, slots=True)
 class Crowded:
     """Each engine alone finds free nodes, but not all of them together."""
 
@@ -344,8 +386,10 @@ class Spare:
 
 Refused: TypeAlias = (
     Full
+    | Fragmented
     | Crowded
     | TooSmall
+    | TooSmallNode
     | Scattered
     | NoGateway
     | NoGangs

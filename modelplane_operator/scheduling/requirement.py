@@ -15,7 +15,8 @@ from modelplane_operator.api.model_deployment import DeployedEngine, Member, Mod
 from modelplane_operator.api.shared import ClusterSelector
 from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.cached_hash import CachedHash
-from modelplane_operator.scheduling.placement import ReplicaOwner, pods
+from modelplane_operator.scheduling.cluster import NOTHING_SAID, Amount
+from modelplane_operator.scheduling.placement import ReplicaOwner, amounts_of, pods
 from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
@@ -51,6 +52,8 @@ class MemberRequirement(CachedHash):
     """Number of nodes of all copies."""
     requests: tuple[DeviceRequirement, ...]
     """Requests of each pod."""
+    amounts: Amount = NOTHING_SAID
+    """CPU, memory and disk that each pod requests, for pools that are shared by device."""
 
     __hash__ = CachedHash.__hash__
 
@@ -244,4 +247,4 @@ def _parse_member(engine: DeployedEngine, member: Member, problems: list[Problem
         except SelectorError as error:
             problems.append(InvalidSelector(engine.name, member.role, device.name, str(error)))
     nodes = pods(member.role, member.worker.nodes if member.worker else None) * engine.copies
-    return MemberRequirement(member.role, nodes, tuple(requests))
+    return MemberRequirement(member.role, nodes, tuple(requests), amounts_of(member.template))

@@ -7,8 +7,9 @@ from kubeloop.objects import Key
 from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.scheduling.decision import RetainedReplica
 from modelplane_operator.scheduling.ledger import ClusterInfo
+from modelplane_operator.scheduling.load import load_of
 from modelplane_operator.scheduling.matching import Hosts, Match, hosts, match
-from modelplane_operator.scheduling.placement import Replica, charges, larger
+from modelplane_operator.scheduling.placement import Replica, charges
 from modelplane_operator.scheduling.reasons import Outdated, Refused
 from modelplane_operator.scheduling.requirement import EngineRequirement, PlacementRequest, Requirement
 from modelplane_operator.scheduling.survey import Fit, engine_placements, explain_mismatch, fit, gathers
@@ -53,13 +54,15 @@ def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping
         info = room[replica.cluster]
         placements[replica.key] = Placement(replica.cluster, replica.index, engines)
         # The replica's old pods keep their nodes until they are gone, whatever its new shape needs.
-        room[replica.cluster] = info.release(replica.charges).charge(larger(replica.charges, charges(engines)))
+        room[replica.cluster] = info.release(replica.load).charge(replica.load.larger(load_of(engines)))
 
     # Replicas that need no more nodes come first, since their nodes are certain.
     waiting: list[Replica] = []
     for replica in staying:
-        pinned = _in_own_pools(request.requirement, replica, room[replica.cluster])
-        if pinned is not None and _needs_no_more(pinned, replica):
+        info = room[replica.cluster]
+        pinned = _in_own_pools(request.requirement, replica, info)
+        # It keeps its nodes even if the pool has shrunk.
+        if pinned is not None and not info.needs_more(replica.load, load_of(pinned)):
             keep(replica, pinned)
         else:
             waiting.append(replica)
@@ -79,12 +82,6 @@ def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping
                 room,
             )
         waiting = [replica for replica, _ in still]
-
-
-def _needs_no_more(engines: Engines, replica: Replica) -> bool:
-    """True if the replica has all these nodes already. It keeps them even if the pool has shrunk."""
-    has = replica.charges
-    return all(nodes <= has.get(pool, 0) for pool, nodes in charges(engines).items())
 
 
 def _in_own_pools(requirement: Requirement, replica: Replica, info: ClusterInfo) -> Engines | None:
@@ -112,14 +109,15 @@ def _engine_in_own_pools(
         result = match(member, pools.profile.offers[pools.names.index(old.pool)])
         if not isinstance(result, Match):
             return None
-        members.append(MemberPlacement(member.role, old.pool, member.nodes if result.claims else 0, result.claims))
+        nodes = member.nodes if result.claims else 0
+        members.append(MemberPlacement(member.role, old.pool, nodes, result.claims, member.amounts))
     return EnginePlacement(engine.name, tuple(members)) if any(member.claims for member in members) else None
 
 
 def _has_room(requirement: Requirement, engines: Engines, info: ClusterInfo) -> bool:
     """True if the pools have enough free nodes, and each gang fits on one fabric."""
     pools = info.cluster.pools
-    return all(nodes <= info.free_in(pool) for pool, nodes in charges(engines).items()) and all(
+    return info.has_room(load_of(engines)) and all(
         gathers(engine, nodes, pools, pools.names.index(pool))
         for engine, placements in zip(requirement.engines, engines, strict=True)
         for pool, nodes in charges([placements]).items()
@@ -130,7 +128,7 @@ def _refit(requirement: Requirement, replica: Replica, info: ClusterInfo) -> Eng
     """Return the current shape on the replica's cluster, including its own nodes, preferably in its own pools; or
     why not.
     """
-    own = info.release(replica.charges)
+    own = info.release(replica.load)
     pinned = _in_own_pools(requirement, replica, own)
     if pinned is not None and _has_room(requirement, pinned, own):
         return pinned

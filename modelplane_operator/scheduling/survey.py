@@ -4,8 +4,8 @@
 requirement; `filling` evaluates the clusters that change during a decision again.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from modelplane_operator.api.placement import EnginePlacement, MemberPlacement
@@ -13,6 +13,7 @@ from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cluster import ClusterPhase, Pools
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import ClusterInfo
+from modelplane_operator.scheduling.load import Load
 from modelplane_operator.scheduling.matching import Claimless, Hosting, Hosts, Option, Unhosted, Unmatched, hosts
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import (
@@ -20,6 +21,7 @@ from modelplane_operator.scheduling.reasons import (
     ClusterUnreachable,
     Crowded,
     Distance,
+    Fragmented,
     Full,
     LabelDiffers,
     NoCacheStorage,
@@ -35,9 +37,11 @@ from modelplane_operator.scheduling.reasons import (
     Split,
     Tainted,
     TooSmall,
+    TooSmallNode,
     UnknownPools,
 )
 from modelplane_operator.scheduling.requirement import EngineRequirement, Requirement
+from modelplane_operator.scheduling.room import PodsOn, count_devices, find_excess
 from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, find_untolerated
 from modelplane_operator.selectors.cel import Device
 
@@ -52,13 +56,15 @@ class Fit(NamedTuple):
     """Pool of each engine, in the order of the engines."""
     usage: float
     """Fraction of the usable pools' nodes that is taken, from 0 to 1."""
+    breaks: bool = True
+    """True if a node without pods is taken; False if all pods find room on shared nodes that others use."""
 
     group = Spare.group
 
     @property
     def rank(self) -> Distance:
-        """Usage, so that the least used cluster comes first."""
-        return (self.usage,)
+        """Order: whole nodes are kept as long as possible; then the least used cluster comes first."""
+        return (float(self.breaks), self.usage)
 
 
 Answer = Fit | Refused
@@ -125,8 +131,8 @@ def answer(requirement: Requirement, info: ClusterInfo, hosting: Hosting | None 
         return NoGangs(gang)
     if cluster.taints and (taint := find_untolerated(cluster.taints, requirement.tolerations, KEEPS_OFF)):
         # To remove the taint from a cluster whose pools are too small would not help.
-        empty = fit(requirement.engines, hosting, ClusterInfo(cluster, cluster.pools.nodes))
-        is_too_small = isinstance(empty, TooSmall) and cluster.phase is ClusterPhase.READY
+        empty = fit(requirement.engines, hosting, ClusterInfo.of(cluster, Load()))
+        is_too_small = isinstance(empty, TooSmall | TooSmallNode) and cluster.phase is ClusterPhase.READY
         return empty if is_too_small else Tainted(taint.key, taint.value, taint.effect)
     if cluster.phase is not ClusterPhase.READY and (reason := _unusable_reason(info)):
         return reason
@@ -148,23 +154,24 @@ def refuse(info: ClusterInfo, result: Answer, count: int = 1) -> Refusal:
 
 def fit(
     engines: Sequence[EngineRequirement], hosts: Hosts, info: ClusterInfo
-) -> Fit | Full | TooSmall | Scattered | Crowded:
+) -> Fit | Full | TooSmall | TooSmallNode | Fragmented | Scattered | Crowded:
     """Assign each engine to the earliest possible pool; or return which resource is short."""
     if info.cluster.pools.fabrics:
         filtered = _filter_by_fabric(engines, hosts, info.cluster.pools)
         if isinstance(filtered, Scattered):
             return filtered
         hosts = filtered
-    chosen = _choose(hosts.options, info.free)
+    chosen = _choose_shared(hosts.options, info) if info.rooms else _choose(hosts.options, info.free)
     if chosen is not None:
-        return Fit(chosen, _usage(hosts.pools, info))
+        return Fit(chosen, _usage(hosts.pools, info), _breaks(chosen, info))
     shortages = [
         _shortage(engine, options, info)
         for engine, options in zip(engines, hosts.options, strict=True)
-        if all(option.nodes > info.free[option.pool] for option in options)
+        if not any(_has_room(option, info) for option in options)
     ]
     if shortages:
-        return next((shortage for shortage in shortages if isinstance(shortage, TooSmall)), shortages[0])
+        for_ever = (shortage for shortage in shortages if isinstance(shortage, TooSmall | TooSmallNode))
+        return next(for_ever, shortages[0])
     return Crowded(
         needs=tuple(
             (engine.name, min(option.nodes for option in options))
@@ -199,10 +206,14 @@ def gathers(engine: EngineRequirement, nodes: int, pools: Pools, pool: int) -> b
     return largest is None or not engine.gangs or nodes // engine.gangs <= largest.nodes
 
 
-def _shortage(engine: EngineRequirement, options: Sequence[Option], info: ClusterInfo) -> Full | TooSmall:
+def _shortage(
+    engine: EngineRequirement, options: Sequence[Option], info: ClusterInfo
+) -> Full | TooSmall | Fragmented | TooSmallNode:
     """Return the pool that is nearest to having enough nodes: in total, if none is large enough, otherwise free
     ones.
     """
+    if info.rooms and any(info.rooms[option.pool] for option in options):
+        return _shortage_of_shared(engine, options, info)
     pools = info.cluster.pools
     large = [option for option in options if option.nodes <= pools.nodes[option.pool]]
     if not large:
@@ -213,6 +224,86 @@ def _shortage(engine: EngineRequirement, options: Sequence[Option], info: Cluste
     pool = nearest.pool
     unusable = info.cluster.find_unusable(pool)
     return Full(engine.name, pools.names[pool], nearest.nodes, info.free[pool], pools.nodes[pool], unusable)
+
+
+def _shortage_of_shared(
+    engine: EngineRequirement, options: Sequence[Option], info: ClusterInfo
+) -> Full | TooSmall | Fragmented | TooSmallNode:
+    """Return the shortage of the shared pool that is nearest to having room; of another pool if none is shared."""
+    pools = info.cluster.pools
+    shared = [(option, room) for option in options if (room := info.rooms[option.pool]) is not None]
+    large = [(option, room) for option, room in shared if room.empty.fits(option.pods)]
+    if not large:
+        others = [option for option in options if info.rooms[option.pool] is None]
+        if others:
+            return _shortage(engine, others, replace(info, rooms=()))
+        option, room = shared[0]
+        name, unusable = pools.names[option.pool], info.cluster.find_unusable(option.pool)
+        if amount := find_excess(option.pods, room.node):
+            return TooSmallNode(engine.name, name, amount)
+        return TooSmall(engine.name, name, room.count_needed(option.pods), room.nodes, unusable)
+    option, room = min(large, key=lambda row: row[1].with_pods(row[0].pods).short)
+    return Fragmented(
+        engine=engine.name,
+        pool=pools.names[option.pool],
+        pods=tuple((count_devices(shape), number) for shape, number in option.pods),
+        free=room.free_devices,
+        nodes=room.nodes,
+        short=room.with_pods(option.pods).short - room.short,
+        unusable=info.cluster.find_unusable(option.pool),
+    )
+
+
+def _has_room(option: Option, info: ClusterInfo) -> bool:
+    """True if the pool of an option has room for it."""
+    room = info.rooms[option.pool] if info.rooms else None
+    return room.fits(option.pods) if room else option.nodes <= info.free[option.pool]
+
+
+def _take(option: Option, info: ClusterInfo) -> ClusterInfo:
+    """Return the info with the pods of an option in its pool."""
+    pool = info.cluster.pools.names[option.pool]
+    return info.charge(Load({pool: option.nodes}, {PodsOn(pool, shape): number for shape, number in option.pods}))
+
+
+COMBINATIONS = 256
+"""Maximum of pools tried for the engines of a replica on a cluster with shared pools. Few replicas have more."""
+
+
+def _choose_shared(options: tuple[tuple[Option, ...], ...], info: ClusterInfo) -> tuple[Option, ...] | None:
+    """Choose a pool for each engine on a cluster with shared pools, or return None.
+
+    Whether engines fit together is only known once their pods are planned, so the combinations are tried in order.
+    """
+    tried = 0
+
+    def choose(rest: tuple[tuple[Option, ...], ...], info: ClusterInfo) -> tuple[Option, ...] | None:
+        """Return a pool for each of the remaining engines, or None."""
+        nonlocal tried
+        if not rest:
+            return ()
+        for option in rest[0]:
+            tried += 1
+            if tried > COMBINATIONS:
+                return None
+            if not _has_room(option, info):
+                continue
+            others = choose(rest[1:], _take(option, info)) if rest[1:] else ()
+            if others is not None:
+                return (option, *others)
+        return None
+
+    return choose(options, info)
+
+
+def _breaks(chosen: Iterable[Option], info: ClusterInfo) -> bool:
+    """True if a node without pods is taken for one of the engines."""
+    if not info.rooms:
+        return True
+    after = info
+    for option in chosen:
+        after = _take(option, after)
+    return after.free != info.free
 
 
 def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> tuple[Option, ...] | None:
@@ -237,7 +328,7 @@ def engine_placements(
         EnginePlacement(
             engine.name,
             tuple(
-                MemberPlacement(member.role, names[option.pool], member.nodes if claims else 0, claims)
+                MemberPlacement(member.role, names[option.pool], member.nodes if claims else 0, claims, member.amounts)
                 for member, claims in zip(engine.members, option.claims, strict=True)
             ),
         )
@@ -248,10 +339,11 @@ def engine_placements(
 def _usage(pools: Sequence[int], info: ClusterInfo) -> float:
     """Return the fraction of the pools' nodes that is taken."""
     total = info.cluster.pools.nodes
-    nodes = free = 0
+    nodes, free = 0, 0.0
     for pool in pools:
         nodes += total[pool]
-        free += info.free[pool]
+        room = info.rooms[pool] if info.rooms else None
+        free += room.share if room else info.free[pool]
     return 1 - free / nodes if nodes else 1.0
 
 

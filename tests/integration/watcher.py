@@ -21,10 +21,11 @@ import asyncio
 import base64
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
@@ -80,6 +81,7 @@ class Watcher:
     _wrote: float = field(default_factory=time.time)
     _generations: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     _capacity: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    _devices: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     _first: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
     _twice: dict[tuple[str, str], None] = field(default_factory=dict[tuple[str, str], None])
     """The names, by cluster, that were made twice."""
@@ -138,15 +140,17 @@ class Watcher:
             for pool in entries(cluster, "spec", "nodePools"):
                 place, size = (name, pool["name"]), pool.get("maxNodeCount") or pool["nodeCount"]
                 self._capacity[place] = max(size, self._capacity.get(place, 0))
-        used: Counter[tuple[str, str]] = Counter()
+            for pool in entries(cluster, "status", "gpuPools"):
+                self._devices[name, pool["name"]] = sum(device.get("count", 1) for device in pool["devices"])
+        used: defaultdict[tuple[str, str], Fraction] = defaultdict(Fraction)
         for replica in self.replicas.objects.values():
             if OWNER in replica["metadata"].get("labels", {}):  # else a user has made it, and placed it
-                used.update(nodes(replica))
+                for place, devices in nodes(replica):
+                    used[place] += Fraction(devices, self._devices[place]) if devices else 1
         for place, count in used.items():
             if place in self._capacity and count > self._capacity[place]:
-                self._note(
-                    f"I4: pool {place[1]} of {place[0]} has {self._capacity[place]} nodes, replicas have {count}"
-                )
+                has = float(count) if count % 1 else int(count)
+                self._note(f"I4: pool {place[1]} of {place[0]} has {self._capacity[place]} nodes, replicas have {has}")
 
     def _observed(self, replica: Manifest) -> None:
         uid, generation = replica["metadata"]["uid"], replica["metadata"]["generation"]
@@ -266,14 +270,19 @@ async def _planted(stage: Stage, watcher: Watcher) -> AsyncGenerator[None]:
     await stage.hub.delete("Namespace", CANARY)
 
 
-def nodes(replica: Manifest) -> Iterator[tuple[str, str]]:
-    """The pools that a replica takes nodes of, once for each node: a pod that claims devices has a node to itself."""
+def nodes(replica: Manifest) -> Iterator[tuple[tuple[str, str], int]]:
+    """The pools that a replica takes nodes of, once for each pod that claims devices.
+
+    A pod has a node to itself, but in pools that are shared by device: there it takes the number beside the pool.
+    """
     for engine in replica["spec"]["engines"]:
         for member in engine["members"]:
             if member.get("deviceRequests"):
                 pods = (member.get("worker") or {}).get("nodes", 1) if member.get("role") == "Worker" else 1
+                claimed = sum(request.get("count", 1) for request in member["deviceRequests"])
                 for _ in range(pods * engine.get("copies", 1)):
-                    yield replica["spec"]["clusterName"], member["nodePoolName"]
+                    place = replica["spec"]["clusterName"], member["nodePoolName"]
+                    yield place, claimed if member.get("sharing") == "Device" else 0
 
 
 @asynccontextmanager

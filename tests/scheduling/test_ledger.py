@@ -7,6 +7,7 @@ from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.ledger import ClusterInfo
+from modelplane_operator.scheduling.load import Load
 from modelplane_operator.scheduling.placement import ReplicaOwner
 from tests.support import builders as b
 
@@ -14,17 +15,17 @@ CLUSTER = b.cluster("a", b.pool("x", nodes=4), b.pool("y", nodes=2))
 
 
 def test_what_is_charged_can_be_released() -> None:
-    info = ClusterInfo.of(clusters.read(CLUSTER), {"x": 1})
+    info = ClusterInfo.of(clusters.read(CLUSTER), Load({"x": 1}))
 
     assert info.free == (3, 2)
-    assert info.charge({"x": 2, "y": 3}).free == (1, -1)
-    assert info.charge({"x": 2, "y": 3}).release({"x": 2, "y": 3}) == info
+    assert info.charge(Load({"x": 2, "y": 3})).free == (1, -1)
+    assert info.charge(Load({"x": 2, "y": 3})).release(Load({"x": 2, "y": 3})) == info
 
 
 def test_a_pool_that_is_not_published_is_charged_nothing() -> None:
-    info = ClusterInfo.of(clusters.read(CLUSTER), {"gone": 7})
+    info = ClusterInfo.of(clusters.read(CLUSTER), Load({"gone": 7}))
 
-    assert info.charge({"gone": 1}).free == (4, 2)
+    assert info.charge(Load({"gone": 1})).free == (4, 2)
 
 
 def test_members_without_claims_are_charged_nothing() -> None:

@@ -31,6 +31,7 @@ from modelplane_operator.scheduling.reasons import (
     ClusterUnreachable,
     Contended,
     Crowded,
+    Fragmented,
     Full,
     LabelDiffers,
     NoCacheStorage,
@@ -49,6 +50,7 @@ from modelplane_operator.scheduling.reasons import (
     Tainted,
     TooFewDevices,
     TooSmall,
+    TooSmallNode,
     UnknownPools,
     Unlike,
 )
@@ -294,6 +296,20 @@ CASES = [
         "it has no storage for ModelCache qwen",
         b.model_cache(),
     ),
+    Case(
+        "too few free nodes of a shared pool",
+        b.deployment(b.engine(b.request(count=4))),
+        b.cluster("a", b.pool("default", b.gpu(count=4), nodes=1, shared=True)),
+        Fragmented("main", "default", ((4, 1),), ((2, 1),), 1, 2),
+        "engine main needs 4 free devices on one node of pool default; free are 2 on 1 node",
+    ),
+    Case(
+        "too small nodes of a shared pool",
+        b.deployment(b.with_resources(b.engine(), {"requests": {"cpu": "9"}})),
+        b.cluster("a", b.pool("default", shared=True, allocatable={"cpu": "8", "memory": "64Gi"})),
+        TooSmallNode("main", "default", "CPU"),
+        "engine main requests more CPU than a node of pool default has",
+    ),
 ]  # fmt: skip
 
 
@@ -304,7 +320,7 @@ def test_each_refusal_has_a_case() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_cluster_says_why_not(case: Case) -> None:
-    taken = [b.replica("a", of="other", stages=2)] if case.name.startswith("too few free nodes") else []
+    taken = [b.replica("a", of="other", copies=2)] if case.name.startswith("too few free nodes") else []
     taken += [b.replica("a", of="other")] * (case.name == "a pool that has enough nodes is nearer")
     taken += [b.replica("a", of="other", stages=2)] if case.name == "a pool that is too small for ever" else []
     decision = decide(case.deployment, [case.cluster], *taken, cache=case.cache)

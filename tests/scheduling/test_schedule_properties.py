@@ -65,13 +65,15 @@ class World:
 
     def after(self, deployment: ModelDeployment, decision: Decision) -> World:
         """The world once the decision is carried out, and before anything that goes is gone."""
+        fleet = self.fleet
         kept = {replica.key: replica for replica in self.replicas}
         for placement in decision.placements:
             replica = b.written(deployment, placement)
             was = kept.get(replica.key)
             ready = is_true(was.conditions, Ready) if was else None
             before = placements.read(was) if was else None
-            made = b.written(deployment, placement, before=before, ready=ready)
+            info = fleet.info(placement.cluster)
+            made = b.written(deployment, placement, before=before, ready=ready, shared=info.shared if info else ())
             waits = was is not None and was.status is not None and was.status.unschedulable_since is not None
             kept[replica.key] = b.unschedulable(made) if waits else made
         for removal in decision.removed:
@@ -171,9 +173,28 @@ def test_no_pool_is_asked_for_more_nodes_than_it_has(history: tuple[World, Model
         (cluster.metadata.name, pool.name): pool.nodes or 0
         for cluster in world.clusters
         for pool in (cluster.status.gpu_pools if cluster.status else ())
+        if pool.sharing != "Device"
     }
 
-    assert not {pool for pool, used in after.items() if used > max(nodes.get(pool, 0), before[pool])}
+    assert not {pool for pool, used in after.items() if pool in nodes and used > max(nodes[pool], before[pool])}
+
+
+@EXAMPLES
+@given(histories())
+def test_no_node_is_asked_for_more_devices_than_it_has(history: tuple[World, ModelDeployment]) -> None:
+    """Pods that find no room are those that found none before: a pool has shrunk, or its class has changed."""
+    world, deployment = history
+    before = without_room(world)
+    after = without_room(world.after(deployment, world.decide(deployment)))
+
+    assert not {pool for pool, pods in after.items() if pods > before[pool]}
+
+
+def without_room(world: World) -> Counter[tuple[str, str]]:
+    """Pods for which no node of their shared pool has room."""
+    infos = [info for cluster in world.clusters if (info := world.fleet.info(cluster.metadata.name)) is not None]
+    rooms = ((info.cluster.name, pool, info.room_in(pool)) for info in infos for pool in info.cluster.pools.names)
+    return Counter({(cluster, pool): room.short for cluster, pool, room in rooms if room})
 
 
 @EXAMPLES

@@ -6,7 +6,7 @@ engine that asks for one GPU of 141Gi, and Ready clusters with one pool `default
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,8 @@ from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaStatus
 from modelplane_operator.api.placement import EnginePlacement, Placement
-from modelplane_operator.scheduling.placement import Replica, ReplicaOwner, charges, reserved_nodes
+from modelplane_operator.scheduling.load import load_of
+from modelplane_operator.scheduling.placement import Replica, ReplicaOwner, reserved_nodes
 
 Manifest = dict[str, Any]
 
@@ -81,11 +82,18 @@ def nic(kind: str) -> Manifest:
 
 
 def pool(
-    name: str = "default", *devices: Manifest, nodes: int | None = 2, fabric: tuple[str, int] | None = None
+    name: str = "default",
+    *devices: Manifest,
+    nodes: int | None = 2,
+    fabric: tuple[str, int] | None = None,
+    shared: bool = False,
+    allocatable: Manifest | None = None,
 ) -> Manifest:
-    """`fabric`: the value of its topologyKey that most of the nodes have, and how many."""
+    """`fabric`: the value of its topologyKey that most of the nodes have, and how many. `shared`: by device."""
     largest = {"largestFabric": {"value": fabric[0], "nodes": fabric[1]}} if fabric else {}
-    return {"name": name, "nodes": nodes, "devices": list(devices or [gpu()]), **largest}
+    sharing = {"sharing": "Device"} if shared else {}
+    amounts = {"allocatable": allocatable} if allocatable else {}
+    return {"name": name, "nodes": nodes, "devices": list(devices or [gpu()]), **largest, **sharing, **amounts}
 
 
 def cluster(
@@ -161,6 +169,12 @@ def member(*requests: Manifest, role: str = "Standalone", nodes: int | None = No
 
 def engine(*requests: Manifest, name: str = "main", copies: int = 1) -> Manifest:
     return {"name": name, "copies": copies, "members": [member(*(requests or [request()]))]}
+
+
+def with_resources(engine: Manifest, resources: Manifest) -> Manifest:
+    """An engine whose containers have these resources."""
+    template = {"spec": {"containers": [{**TEMPLATE["spec"]["containers"][0], "resources": resources}]}}
+    return {**engine, "members": [{**member, "template": template} for member in engine["members"]]}
 
 
 def gang(
@@ -289,9 +303,17 @@ def claim(*selectors: str, name: str = "gpu", count: int = 1) -> Manifest:
 
 
 def written(
-    deployment: ModelDeployment, placement: Placement, *, before: Replica | None = None, ready: bool | None = None
+    deployment: ModelDeployment,
+    placement: Placement,
+    *,
+    before: Replica | None = None,
+    ready: bool | None = None,
+    shared: Container[str] = (),
 ) -> ModelReplica:
-    """The replica that a placement of the deployment becomes, while its pods of before are not gone."""
+    """The replica that a placement of the deployment becomes, while its pods of before are not gone.
+
+    `shared`: pools of its cluster that are shared by device.
+    """
     asked = {engine.name: engine.to_manifest() for engine in deployment.replica.engines}
     namespace, name = deployment.key
     return replica(
@@ -303,7 +325,7 @@ def written(
         namespace=namespace,
         uid=deployment.metadata.uid,
         ready=ready,
-        held=reserved_nodes(before.charges, charges(placement.engines)) if before else "",
+        held=reserved_nodes(before.load, load_of(placement.engines), shared) if before else "",
     )
 
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from modelplane_operator.scheduling.cluster import ClusterView
 from modelplane_operator.scheduling.decision import tally
 from modelplane_operator.scheduling.ledger import ClusterInfo
+from modelplane_operator.scheduling.load import Load
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.requirement import Requirement
+from modelplane_operator.scheduling.room import PodsOn
 from modelplane_operator.scheduling.survey import Fit, Survey, answer, refuse
 
 
@@ -31,7 +33,9 @@ class PlainFleet:
         return len(self.clusters)
 
     def info(self, cluster: str) -> ClusterInfo | None:
-        used = sum((Counter(r.charges) for r in self.known if r.cluster == cluster), Counter[str]())
+        loads = [replica.load for replica in self.known if replica.cluster == cluster]
+        nodes = sum((Counter(load.nodes) for load in loads), Counter[str]())
+        used = Load(nodes, sum((Counter(load.pods) for load in loads), Counter[PodsOn]()))
         return next((ClusterInfo.of(found, used) for found in self.clusters if found.name == cluster), None)
 
     def replicas(self, namespace: str, deployment: str) -> tuple[Replica, ...]:
@@ -41,7 +45,7 @@ class PlainFleet:
     def survey(self, requirement: Requirement, *, limit: int, apart: frozenset[str]) -> Survey:
         infos = [self.info(cluster.name) for cluster in self.clusters if cluster.name not in apart]
         asked = [(info, answer(requirement, info)) for info in infos if info is not None]
-        fitting = [(found.usage, info.cluster.name, info) for info, found in asked if isinstance(found, Fit)]
+        fitting = [(found.rank, info.cluster.name, info) for info, found in asked if isinstance(found, Fit)]
         refused = [refuse(info, found) for info, found in asked if not isinstance(found, Fit)]
         return Survey(
             candidates=tuple(info for *_, info in sorted(fitting, key=lambda row: row[:2]))[:limit],

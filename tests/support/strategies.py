@@ -62,7 +62,10 @@ def clusters(draw: st.DrawFn, name: str) -> InferenceCluster:
     published = draw(st.lists(st.tuples(st.sampled_from(POOLS), st.integers(0, 5), fabrics), min_size=1, max_size=3))
     return b.cluster(
         name,
-        *(b.pool(f"p{n}", *found, nodes=nodes, fabric=fabric) for n, (found, nodes, fabric) in enumerate(published)),
+        *(
+            b.pool(f"p{n}", *found, nodes=nodes, fabric=fabric, shared=not draw(often))
+            for n, (found, nodes, fabric) in enumerate(published)
+        ),
         ready=True if draw(often) else draw(st.sampled_from((False, None))),
         address="10.0.0.1" if draw(often) else None,
         taints=() if draw(often) else draw(st.lists(st.sampled_from(TAINTS), max_size=2, unique_by=lambda t: t["key"])),

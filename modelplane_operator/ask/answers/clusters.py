@@ -8,7 +8,7 @@ from modelplane_operator.ask.answers.documents import ClusterAnswer
 from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.placement import charges
+from modelplane_operator.scheduling.load import load_of
 from modelplane_operator.scheduling.prose import reason, remedy
 from modelplane_operator.scheduling.reasons import Spare
 from modelplane_operator.scheduling.requirement import PlacementRequest
@@ -21,7 +21,7 @@ def every_cluster(
     """Return each cluster's answer to one more replica of the deployment."""
     infos = {name: info for name in sorted(snapshot.cluster) if (info := fleet.info(name)) is not None}
     for placement in decision.new:
-        infos[placement.cluster] = infos[placement.cluster].charge(charges(placement.engines))
+        infos[placement.cluster] = infos[placement.cluster].charge(load_of(placement.engines))
     now = Counter(placement.cluster for placement in decision.placements)
     answers = list[ClusterAnswer]()
     for name, info in infos.items():

@@ -299,8 +299,9 @@ def _on_replica(change: Change, hub: Cluster) -> Iterable[Key]:
 
 
 def _read_reserved_nodes(replica: Manifest) -> tuple[Any, ...]:
-    """Return what a replica still reserves of an earlier shape: its annotation and the nodes in its status."""
-    return annotations_of(replica).get(labels.HELD_NODES), section(replica, "status").get("heldNodes")
+    """Return what decides which nodes a replica takes: what an earlier shape reserves, and where its pods run."""
+    status = section(replica, "status")
+    return annotations_of(replica).get(labels.HELD_NODES), status.get("heldNodes"), status.get("podNodes")
 
 
 def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:

@@ -176,6 +176,8 @@ def _render_member(
     """Render a member of an engine: its node pool, device requests, default requests and pod template."""
     share = node_share(placement.pool, placement.claims, cluster)
     pools = cluster.spec.node_pools if cluster else ()
+    published = cluster.status.gpu_pools if cluster and cluster.status else ()
+    is_shared = any(pool.name == placement.pool and pool.sharing == "Device" for pool in published)
     key = next((pool.fabric.topology_key for pool in pools if pool.name == placement.pool and pool.fabric), None)
     requests = [
         {
@@ -192,6 +194,7 @@ def _render_member(
         **({"deviceRequests": requests} if requests else {}),
         **({"worker": {"nodes": member.worker.nodes}} if member.worker else {}),
         **({"defaultRequests": share.to_manifest()} if share else {}),
+        **({"sharing": "Device"} if is_shared else {}),
         **({"topologyKey": key} if key and member.role != "Standalone" else {}),
         "template": allowed(member.template, isolation_of(cluster)).to_manifest(),
     }

@@ -16,7 +16,7 @@ from kubeloop.plan import LET_GO, Apply, Delete, Failure, Plan
 from kubeloop.types import DEPLOYMENT, HTTP_ROUTE, type_of
 from modelplane_operator.api import ModelReplica, labels, names
 from modelplane_operator.api.isolation import Isolation
-from modelplane_operator.api.model_replica import HeldNodes, ModelReplicaStatus
+from modelplane_operator.api.model_replica import HeldNodes, ModelReplicaStatus, PodsOnNode
 from modelplane_operator.clusters.cluster.cluster_gateway import STEERING
 from modelplane_operator.models.replica.plan import ClusterState, Observed, plan
 from modelplane_operator.models.replica.plan.nodes import Unfit
@@ -679,6 +679,22 @@ def test_nodes_that_pods_of_an_earlier_shape_are_on_are_told_until_they_have_end
     assert isinstance(two, ModelReplicaStatus)
     assert isinstance(one, ModelReplicaStatus)
     assert (two.held_nodes, one.held_nodes) == ((HeldNodes(pool="default", nodes=2),), ())
+
+
+def test_the_status_names_the_nodes_of_pods_that_claim_devices() -> None:
+    def pod(node: str | None, pool: str = "default", **labelled: str) -> Manifest:
+        spec = {"nodeSelector": {labels.POOL: pool}, "resourceClaims": [{"name": "devices"}], "nodeName": node}
+        workload = names.workload(subject().metadata.name, "main")
+        return {"metadata": {"name": f"on-{node}", "labels": {labels.WORKLOAD: workload, **labelled}}, "spec": spec}
+
+    pods = [pod("one"), pod("one"), pod(None), pod("two"), pod("of-another-pool", "before")]
+    status = plan(seen(pods=[*pods, {"metadata": {"name": "picker"}, "spec": {"nodeName": "one"}}])).status
+
+    assert isinstance(status, ModelReplicaStatus)
+    assert status.pod_nodes == (
+        PodsOnNode(engine="main", node="one", pods=2),
+        PodsOnNode(engine="main", node="two", pods=1),
+    )
 
 
 def test_a_replica_tells_since_when_a_pod_of_its_has_found_no_node() -> None:

@@ -63,16 +63,19 @@ def resolve(
 
     A pool whose class is missing or invalid keeps the devices that were published last.
     """
-    previous = {pool.name: pool.devices for pool in last}
+    previous = {pool.name: pool for pool in last}
     current = {name: publish_devices(resolved_names) for name, resolved_names in classes.items()}
     invalid = {name for name, devices in current.items() if problems(devices)}
     resolved: list[GpuPool] = []
     for pool in pools:
-        devices, retained = current.get(pool.class_name), previous.get(pool.name, ())
+        devices, before = current.get(pool.class_name), previous.get(pool.name)
+        retained, used = before.devices if before else (), classes.get(pool.class_name)
         if retained and not problems(retained) and (devices is None or pool.class_name in invalid):
             devices = retained
         if devices:  # malformed values match nothing and do no harm to the other devices
-            resolved.append(GpuPool(name=pool.name, devices=devices))
+            sharing = pool.sharing or (used.spec.sharing if used else before.sharing if before else None)
+            offer = GpuPool(name=pool.name, devices=devices)
+            resolved.append(offer.model_copy(update={"sharing": sharing}) if sharing == "Device" else offer)
     resolved_names = {pool.name for pool in resolved}
     class_names = sorted({pool.class_name for pool in pools})
     return ResolvedPools(

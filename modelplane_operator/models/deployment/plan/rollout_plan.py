@@ -16,7 +16,7 @@ from modelplane_operator.models.deployment.plan.rolling import disruption_of, is
 from modelplane_operator.models.deployment.render import render_replica, replica_key
 from modelplane_operator.scheduling.cluster import ClusterPhase
 from modelplane_operator.scheduling.decision import Decision
-from modelplane_operator.scheduling.placement import charges
+from modelplane_operator.scheduling.load import load_of
 from modelplane_operator.scheduling.reasons import (
     ClusterDeleted,
     ClusterTerminating,
@@ -188,11 +188,10 @@ def _place_more(observed: Observed, request: PlacementRequest, extra: int, leavi
 def _find_growing(observed: Observed, decision: Decision) -> Iterator[Key]:
     """Yield the keys of live replicas whose new shape needs nodes that they do not have."""
     yield from (entry.replica.key for entry in decision.retained)
-    live = {replica.key: replica.charges for replica in observed.fleet.replicas(*observed.deployment.key)}
+    live = {replica.key: replica.load for replica in observed.fleet.replicas(*observed.deployment.key)}
     for placement in decision.placements:
-        key = replica_key(observed.deployment, placement)
-        nodes = charges(placement.engines)
-        if key in live and any(count > live[key].get(pool, 0) for pool, count in nodes.items()):
+        key, info = replica_key(observed.deployment, placement), observed.fleet.info(placement.cluster)
+        if key in live and info and info.needs_more(live[key], load_of(placement.engines)):
             yield key
 
 
@@ -273,7 +272,7 @@ def _normalize(spec: ModelReplicaSpec) -> tuple[ModelReplicaSpec, Mapping[str, o
             engine.model_copy(update={"members": ()}),
             [
                 (
-                    member.model_copy(update={"device_requests": (), "default_requests": None}),
+                    member.model_copy(update={"device_requests": (), "default_requests": None, "sharing": None}),
                     {request.name: request for request in member.device_requests},
                 )
                 for member in engine.members

@@ -13,6 +13,7 @@ from modelplane_operator.scheduling.reasons import (
     ClusterTerminating,
     ClusterUnreachable,
     Crowded,
+    Fragmented,
     Full,
     LabelDiffers,
     NoCacheStorage,
@@ -28,6 +29,7 @@ from modelplane_operator.scheduling.reasons import (
     Split,
     Tainted,
     TooSmall,
+    TooSmallNode,
     UnknownPools,
 )
 
@@ -73,7 +75,7 @@ def _with_remedy(cluster: str, miss: Reason) -> str:
 def _reason(miss: Reason) -> ReplicasScheduled:
     """Return the reason of ReplicasScheduled that stands for a scheduler's reason."""
     match miss:
-        case Full() | Crowded() | TooSmall() | Scattered() | Spare():
+        case Full() | Fragmented() | Crowded() | TooSmall() | TooSmallNode() | Scattered() | Spare():
             return ReplicasScheduled.INSUFFICIENT_CAPACITY
         case NotReady() | ClusterUnreachable() | NoGateway() | NoGangs() | ClusterTerminating():
             return ReplicasScheduled.CLUSTERS_NOT_READY

@@ -13,7 +13,8 @@ from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.plan.rollout_plan import RolloutPlan
 from modelplane_operator.models.deployment.render import render_endpoint
-from modelplane_operator.scheduling.placement import charges, read, reserved_nodes
+from modelplane_operator.scheduling.load import load_of
+from modelplane_operator.scheduling.placement import read, reserved_nodes
 
 
 def steps(observed: Observed, rollout_plan: RolloutPlan) -> Iterable[Step]:
@@ -59,7 +60,7 @@ def _rewrite(
         labels.DRAINING_SINCE: (annotations_of(live).get(labels.DRAINING_SINCE) or observed.now.isoformat())
         if key in rollout_plan.moves.drain
         else "",
-        labels.HELD_NODES: _compute_reserved_nodes(live, desired if desired and reshaped else live),
+        labels.HELD_NODES: _compute_reserved_nodes(observed, live, desired if desired and reshaped else live),
         labels.ROLLING: _rolls_since(observed, rollout_plan, key, live),
     }
     annotations = {**foreign_annotations, **{name: text for name, text in own_annotations.items() if text}}
@@ -89,7 +90,7 @@ def _rolls_since(observed: Observed, rollout_plan: RolloutPlan, key: Key, live: 
     return since or observed.now.isoformat() if key in rollout_plan.rolling else ""
 
 
-def _compute_reserved_nodes(live: Manifest, next_: Manifest) -> str:
+def _compute_reserved_nodes(observed: Observed, live: Manifest, next_: Manifest) -> str:
     """Return the nodes that a replica's pods may still use although its next spec needs fewer.
 
     Returns "" once the replica is Ready in its current spec.
@@ -101,7 +102,8 @@ def _compute_reserved_nodes(live: Manifest, next_: Manifest) -> str:
     ):
         return ""
     old, new = (read(ModelReplica.parse(replica)) for replica in (live, next_))
-    return reserved_nodes(old.charges, charges(new.engines))
+    info = observed.fleet.info(old.cluster)
+    return reserved_nodes(old.load, load_of(new.engines), info.shared if info else ())
 
 
 def _apply_endpoints(observed: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:

@@ -24,10 +24,12 @@ from modelplane_operator.api.model_replica import (
     ModelReplica,
     ModelReplicaStatus,
     PickerReady,
+    PodsOnNode,
 )
 from modelplane_operator.api.reasons import is_warning, not_ready
 from modelplane_operator.models.replica.plan.engines import EngineState
 from modelplane_operator.models.replica.plan.observed import Observed
+from modelplane_operator.models.replica.plan.pod_nodes import claiming_pods, find_pod_nodes
 from modelplane_operator.models.replica.plan.referenced import describe_missing
 from modelplane_operator.models.replica.plan.symptoms import (
     describe_starting,
@@ -134,6 +136,7 @@ def compute_status(observed: Observed, engines: Sequence[EngineState], problem: 
     return status(
         (accepted, *_report_transfer(observed), *_report_picker(observed, picker_problem), model_ready, ready),
         reserved=_count_reserved_nodes(observed),
+        pod_nodes=find_pod_nodes(observed),
         unschedulable_since=_unschedulable_since(observed),
         paths="ModelAPIs" if observed.around.filters(observed.replica) else "All",
     )
@@ -180,12 +183,17 @@ def status(
     conditions: tuple[Condition, ...],
     *,
     reserved: tuple[HeldNodes, ...] = (),
+    pod_nodes: tuple[PodsOnNode, ...] = (),
     unschedulable_since: datetime | None = None,
     paths: Literal["ModelAPIs", "All"] | None = None,
 ) -> ModelReplicaStatus:
     """Return a status with these conditions. `reserved` are nodes that pods of an earlier shape still use."""
     return ModelReplicaStatus(
-        conditions=conditions, held_nodes=reserved, unschedulable_since=unschedulable_since, paths=paths
+        conditions=conditions,
+        held_nodes=reserved,
+        pod_nodes=pod_nodes,
+        unschedulable_since=unschedulable_since,
+        paths=paths,
     )
 
 
@@ -201,14 +209,7 @@ def _unschedulable_since(observed: Observed) -> datetime | None:
 def _count_reserved_nodes(observed: Observed) -> tuple[HeldNodes, ...]:
     """Return the pools on which pods of the replica use more nodes than the spec requests."""
     requested = charges(read(observed.replica).engines)
-    pools = Counter(
-        section(pod, "spec", "nodeSelector").get(labels.POOL, "")
-        for pod in observed.pods
-        # A pod occupies its node if it claims devices, until its containers have ended.
-        if (spec := section(pod, "spec")).get("nodeName")
-        and spec.get("resourceClaims")
-        and section(pod, "status").get("phase") not in {"Succeeded", "Failed"}
-    )
+    pools = Counter(section(pod, "spec", "nodeSelector").get(labels.POOL, "") for pod in claiming_pods(observed))
     return tuple(
         HeldNodes(pool=pool, nodes=nodes) for pool, nodes in sorted(pools.items()) if nodes > requested.get(pool, 0)
     )

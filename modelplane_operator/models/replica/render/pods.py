@@ -95,8 +95,7 @@ def render_pod(
         "spec": {
             "nodeSelector": {labels.POOL: member.node_pool_name},
             **({"topologySpreadConstraints": spread({labels.WORKLOAD: name})} if is_spread and revision < 4 else {}),
-            **({"affinity": apart({labels.WORKLOAD: name})} if is_spread and revision >= 4 else {}),
-            **(_render_gang_affinity(name, member.topology_key) if member.topology_key else {}),
+            **_render_affinity(name, member, is_apart=is_spread and revision >= 4),
             "tolerations": [GPU_TOLERATION, *(toleration.to_manifest() for toleration in pod.tolerations)],
             **({"serviceAccountName": pod.service_account_name} if pod.service_account_name else {}),
             **({"priorityClassName": pod.priority_class_name} if pod.priority_class_name else {}),
@@ -289,14 +288,43 @@ def _refer_to_copy(replica: ModelReplica, use: str, reference: KeyRef) -> Manife
     return {**reference.to_manifest(), "name": names.name_of_copy(replica.metadata.name, use, reference.name)}
 
 
-def _render_gang_affinity(workload: str, topology_key: str) -> Manifest:
-    """Return an affinity that keeps the pods of one gang on nodes with the same value of a label."""
+def _render_affinity(workload: str, member: PlacedMember, *, is_apart: bool) -> Manifest:
+    """Return the affinity of the pods of a member; nothing if any node of its pool will do."""
+    colocation: Manifest = {}
+    if member.topology_key:
+        colocation |= _keep_gang_together(workload, member.topology_key)
+    if member.sharing == "Device":
+        colocation |= FILL_NODES
+    affinity = apart({labels.WORKLOAD: workload}) if is_apart else {}
+    if colocation:
+        affinity = {**affinity, "podAffinity": colocation}
+    return {"affinity": affinity} if affinity else {}
+
+
+FILL_NODES: Final[Manifest] = {
+    "preferredDuringSchedulingIgnoredDuringExecution": [
+        {
+            "weight": 60,
+            "podAffinityTerm": {
+                "labelSelector": {"matchExpressions": [{"key": labels.WORKLOAD, "operator": "Exists"}]},
+                "namespaceSelector": {},
+                "topologyKey": labels.HOSTNAME,
+            },
+        }
+    ]
+}
+"""Prefers nodes where engines already run, so that whole nodes stay free for models that need them. The copies of one
+engine still prefer different nodes."""
+
+
+def _keep_gang_together(workload: str, topology_key: str) -> Manifest:
+    """Return a pod affinity that keeps the pods of one gang on nodes with the same value of a label."""
     term = {
         "labelSelector": {"matchLabels": {labels.WORKLOAD: workload}},
         "matchLabelKeys": [labels.GANG],
         "topologyKey": topology_key,
     }
-    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
 def _render_seccomp_profile(pod: PodSpec) -> Manifest:
