@@ -9,9 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from localfleet.waiting import until
 
 HUB = "hub"
 NODE_DOWN = "localfleet.dev/node-down"
+MARK = ".localfleet"  # a file in the folder of a fleet: what else is in there may be deleted
+INSIDE = "LOCALFLEET_INSIDE"  # the variable that names the fleet to those who are in its network
 MEMORY_PER_CLUSTER = 600 << 20
 SUPERVISOR_SECONDS = 20.0
 TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux"}
@@ -165,13 +167,8 @@ class Fleet:
         except NoFleetError:
             pid = None
         if pid is not None:
-            # PID 1 of its namespace: the kernel ends all others with it, and only then does it count as ended.
-            with ExitStack() as held:
-                process = os.pidfd_open(pid)
-                held.callback(os.close, process)
-                signal.pidfd_send_signal(process, signal.SIGKILL)
-                if not select.select([process], [], [], SUPERVISOR_SECONDS)[0]:
-                    raise DeadlineError(f"waited {SUPERVISOR_SECONDS:g} s for the fleet's processes to end, in vain")
+            with pidfd(pid) as process:  # PID 1 of its namespace: the kernel ends all others with it
+                kill(process)
         if self.folder in STARTED:
             STARTED.pop(self.folder).wait()
         found = self.folder.exists()
@@ -179,7 +176,28 @@ class Fleet:
         return pid is not None or found
 
     def clear(self) -> None:
+        """Remove what a fleet has left: those who run in its network, and its folder."""
+        names = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set[str]()
+        if names and not {MARK, self.socket.name} & names:
+            raise FleetError(
+                f"{self.folder} has files that are not a fleet's, and would be deleted: "
+                "let LOCALFLEET_HOME name a folder that is empty or not there"
+            )
+        self.end_those_inside()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end_those_inside(self) -> None:
+        """Kill what `inside` has started: it is in the fleet's networks, but does not end with the supervisor."""
+        mark = f"{INSIDE}={self.folder.absolute()}".encode()
+        for number in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
+            if number == os.getpid():
+                continue
+            try:
+                with pidfd(number) as process:  # before the look, so that the number is nobody else's afterwards
+                    if mark in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
+                        kill(process)
+            except (FileNotFoundError, ProcessLookupError, PermissionError):  # it has ended, or is somebody else's
+                continue
 
     def inside(self, command: Sequence[str], cluster: str | None = None) -> list[str]:
         """The command, run in the fleet's network, or in that of one of its clusters."""
@@ -187,7 +205,7 @@ class Fleet:
         enter = ["nsenter", f"--target={pid}", *([] if os.geteuid() == 0 else ["--user", "--preserve-credentials"])]
         enter += ["--mount", "--net", f"--wdns={Path.cwd()}", "--"]
         there = [] if cluster is None else ["nsenter", f"--net=/run/netns/{self.cluster(cluster)['name']}", "--"]
-        return [*enter, *there, *command]
+        return [*enter, "env", f"{INSIDE}={self.folder.absolute()}", *there, *command]
 
     def listen(self, port: int) -> socket.socket:
         """A socket of this process that listens in the fleet's network, for what clusters ask of the world outside."""
@@ -238,6 +256,7 @@ class Fleet:
 
     def start_supervisor(self) -> None:
         self.folder.mkdir(parents=True, mode=0o700)
+        (self.folder / MARK).touch()
         command = [*namespaces(), sys.executable, "-m", "localfleet.supervisor", str(self.folder)]
         environment = {**environment_inside(), "PYTHONPATH": str(Path(__file__).parents[1])}
         with self.log.open("wb") as log:
@@ -261,6 +280,23 @@ class Fleet:
 
 # Fleets that this very process has started: it is their parent, and has to bury them.
 STARTED: dict[Path, subprocess.Popen[bytes]] = {}
+
+
+@contextmanager
+def pidfd(number: int) -> Generator[int]:
+    """Open a process, whose number may be another one's later."""
+    process = os.pidfd_open(number)
+    try:
+        yield process
+    finally:
+        os.close(process)
+
+
+def kill(process: int) -> None:
+    """Kill a process that is open, and return once it has ended."""
+    signal.pidfd_send_signal(process, signal.SIGKILL)
+    if not select.select([process], [], [], SUPERVISOR_SECONDS)[0]:
+        raise DeadlineError(f"waited {SUPERVISOR_SECONDS:g} s for the fleet's processes to end, in vain")
 
 
 def default_folder() -> Path:

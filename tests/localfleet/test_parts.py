@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import signal
 import struct
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -17,6 +22,7 @@ from localfleet.cloud import pods
 from localfleet.cloud.names import Names, answered
 from localfleet.cluster import programs
 from localfleet.errors import DeadlineError, FleetError
+from localfleet.fleet import Fleet
 from localfleet.network import Wire
 from localfleet.waiting import until
 from scripts import demo
@@ -198,3 +204,47 @@ def test_too_little_memory_is_counted_out(monkeypatch: pytest.MonkeyPatch) -> No
     fleet.check_memory(1)
     with pytest.raises(FleetError, match="3 more clusters need about 1800 MiB of memory and 1024 MiB are free"):
         fleet.check_memory(3)
+
+
+@pytest.mark.parametrize("left", [(), ("control",), (fleet.MARK, "supervisor.log")])
+def test_what_a_fleet_has_left_is_deleted(tmp_path: Path, left: Sequence[str]) -> None:
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    for name in left:
+        (folder / name).touch()
+
+    assert Fleet(folder).down()
+    assert not folder.exists()
+    assert not Fleet(folder).down()
+
+
+def test_a_folder_of_somebody_is_not_deleted(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+
+    for delete in (Fleet(tmp_path).down, Fleet(tmp_path).clear):
+        with pytest.raises(FleetError, match="has files that are not a fleet's"):
+            delete()
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_what_runs_in_a_fleets_network_ends_with_it_and_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet.control, "supervisor_pid", lambda _: os.getpid())
+    ours, other = (Fleet(tmp_path / name) for name in ("fleet", "fleet-2"))
+    *_, mark = itertools.takewhile(lambda word: word != "sleep", ours.inside(["sleep", "60"]))
+    mine = subprocess.Popen(["env", mark, "sh", "-c", "sleep 60; true"])
+    others = [subprocess.Popen(["env", *inside, "sleep", "60"]) for inside in ((), (other.inside(["sleep"])[-2],))]
+    until(lambda: Path(f"/proc/{mine.pid}/task/{mine.pid}/children").read_text() or None, seconds=30, what="its child")
+    child = int(Path(f"/proc/{mine.pid}/task/{mine.pid}/children").read_text())
+    try:
+        ours.clear()
+
+        assert mine.wait(30) == -signal.SIGKILL
+        with suppress(FileNotFoundError, ProcessLookupError):
+            assert Path(f"/proc/{child}/environ").read_bytes() == b""
+        assert [one.poll() for one in others] == [None, None]
+    finally:
+        for one in others:
+            one.kill()
+            one.wait()
