@@ -179,21 +179,30 @@ def ensure(*names: str, of_machine: bool = True) -> dict[str, Path]:
             archive.unpack(named, cache_folder())
     elif released := archive.released():
         fetch_released(released, wanted)
-    missing = [tool for tool in wanted if not kept(tool).exists()]
+    missing = [tool for tool in wanted if is_lacking(tool) or not kept(tool).exists()]
     considered = missing if of_machine else []
     found = {each.name: program for each in considered if (program := on_machine.find(each.name, each.version))}
+    if found:
+        name_found(", ".join(f"{name} {program.version} ({program.path})" for name, program in found.items()))
     if missing := [tool for tool in missing if tool.name not in found]:
-        if found:
-            taken = ", ".join(f"{name} {program.version} ({program.path})" for name, program in found.items())
-            print(f"taken from this machine: {taken}", file=sys.stderr, flush=True)
         build(missing)
     return {tool.name: found[tool.name].path if tool.name in found else kept(tool) for tool in wanted}
 
 
+@cache
+def name_found(programs: str) -> None:
+    """Say once which programs of the machine a fleet has."""
+    print(f"taken from this machine: {programs}", file=sys.stderr, flush=True)
+
+
+def is_lacking(tool: Tool) -> bool:
+    """Return whether the cache has nothing of a program's version, as built by any Go: it takes no Go to see that."""
+    return isinstance(tool, Program) and not any(cache_folder().glob(f"{tool.name}-{tool.version}-*"))
+
+
 def fetch_released(released: Released, wanted: Sequence[Tool]) -> None:
     """Unpack the archive of a release if it has programs that the cache lacks; say so if it is not reached."""
-    lacking = [tool for tool in wanted if not any(cache_folder().glob(f"{tool.name}-{tool.version}-*"))]
-    if released.content != content(released.go) or not any(isinstance(tool, Program) for tool in lacking):
+    if released.content != content(released.go) or not any(map(is_lacking, wanted)):
         return
     with locked("archive"):
         try:
