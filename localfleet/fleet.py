@@ -28,7 +28,7 @@ from localfleet.waiting import until
 
 HUB = "hub"
 NODE_DOWN = "localfleet.dev/node-down"
-MARK = ".localfleet"  # a file in the folder of a fleet: what else is in there may be deleted
+MARK = ".localfleet"  # a file in the folder of a fleet, which says what it is; what else is there may be deleted
 INSIDE = "LOCALFLEET_INSIDE"  # the variable that names the fleet to those who are in its network
 MEMORY_PER_CLUSTER = 600 << 20
 SUPERVISOR_SECONDS = 20.0
@@ -47,6 +47,10 @@ class Options:
     fault_proxy: bool = False
     audit: bool = False  # have the API servers write who asked for what: `Fleet.audit` reads it
     token_webhook: str = ""  # the URL that workload clusters ask whose token one is, with /NAME behind it
+
+    def describe(self) -> str:
+        """Return what all clusters of a fleet have in common."""
+        return f"profile {self.profile.resolve()}, {'gateways' if self.data_plane else 'no gateways'} from the start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,16 @@ class Fleet:
         """Start what is not there yet, mend what has died, and return when all of it is ready."""
         with binaries.locked(f"fleet-{binaries.digest(str(self.folder).encode())}"):  # one `up` at a time
             there = {each["name"] for each in self.status()["clusters"]} if self.is_up() else set[str]()
+            if there:
+                self.check_same(options)
             wanted = [HUB, *(f"worker-{number}" for number in range(1, options.workers + 1))]
             check_memory(len(wanted) - len(there))
             prepare(options.profile)
-            if not there and not self.is_up():
-                self.clear()
-                self.start_supervisor()
+            if not there:
+                if not self.is_up():
+                    self.clear()
+                    self.start_supervisor()
+                (self.folder / MARK).write_text(options.describe())
             # More at once than cores would only make every one of them late.
             with ThreadPoolExecutor(max_workers=(os.cpu_count() or 1) + 1) as pool:
 
@@ -253,6 +261,15 @@ class Fleet:
     def credentials(self, cluster: str, action: str) -> None:
         """`expire` what was handed out, or `rotate` it: the new kubeconfig lies where the old one did."""
         self.ask("credentials", cluster=cluster, action=action)
+
+    def check_same(self, options: Options) -> None:
+        """Refuse to go on with a fleet that was started for something else."""
+        mark = self.folder / MARK
+        if mark.exists() and (found := mark.read_text()) != options.describe():
+            raise FleetError(
+                f"another fleet is up: it has {found}, and not {options.describe()}. "
+                "End it first (make demo-down), or name another folder with LOCALFLEET_HOME"
+            )
 
     def start_supervisor(self) -> None:
         self.folder.mkdir(parents=True, mode=0o700)

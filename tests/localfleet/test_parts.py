@@ -22,7 +22,7 @@ from localfleet.cloud import pods
 from localfleet.cloud.names import Names, answered
 from localfleet.cluster import programs
 from localfleet.errors import DeadlineError, FleetError
-from localfleet.fleet import Fleet
+from localfleet.fleet import Fleet, Options
 from localfleet.network import Wire
 from localfleet.waiting import until
 from scripts import demo
@@ -248,3 +248,19 @@ def test_what_runs_in_a_fleets_network_ends_with_it_and_nothing_else_does(
         for one in others:
             one.kill()
             one.wait()
+
+
+def test_a_fleet_that_was_started_for_something_else_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when `make demo` follows `make fleet`."""
+    up = Fleet(tmp_path)
+    (tmp_path / fleet.MARK).write_text(Options().describe())
+    monkeypatch.setattr(Fleet, "is_up", lambda _: True)
+    monkeypatch.setattr(Fleet, "status", lambda _: {"clusters": [{"name": "hub"}, {"name": "worker-1"}]})
+    monkeypatch.setattr(Fleet, "ask", lambda *_, **__: None)
+    monkeypatch.setattr(fleet, "prepare", lambda _: None)
+
+    up.up(Options(workers=1, audit=True))
+    with pytest.raises(FleetError, match=r"another fleet is up: .*default\.yaml.* and not .*demo\.yaml, no gateways"):
+        up.up(Options(workers=1, profile=demo.PROFILE, data_plane=False))
