@@ -339,7 +339,9 @@ def go() -> Go:
                 for tool in [path, *(path.parents[1] / "pkg" / "tool").rglob("*")]:
                     if tool.is_file():
                         tool.chmod(0o755)  # the wheel does not keep the mode of the compiler and its kin
-    return Go(go_version(path), path)
+    if not (name := go_version(path)):
+        raise BuildFailedError(f"{path} does not run: delete {path.parents[2]}, and it is fetched again")
+    return Go(name, path)
 
 
 def go_directive(module: str) -> tuple[int, ...]:
@@ -348,7 +350,13 @@ def go_directive(module: str) -> tuple[int, ...]:
 
 
 def go_version(path: Path) -> str:
-    return subprocess.run([path, "env", "GOVERSION"], check=True, capture_output=True, text=True).stdout.strip()
+    """Return the name of a Go; empty if it does not run, as what a version manager puts in its place may not."""
+    command = [path, "env", "GOVERSION"]
+    try:
+        done = subprocess.run(command, env=go_environment(), check=False, capture_output=True, text=True)
+    except OSError:
+        return ""
+    return "" if done.returncode else done.stdout.strip()
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -358,6 +366,7 @@ def numbers(version: str) -> tuple[int, ...]:
 def go_environment() -> dict[str, str]:
     return {
         **os.environ,
+        **dict(zip(("GOOS", "GOARCH"), archive.machine().split("-"), strict=True)),  # they run here, whatever is set
         "CGO_ENABLED": "0",  # static programs: they run in every namespace and need no C compiler
         "GOFLAGS": "-mod=readonly",
         "GOTOOLCHAIN": "local",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localfleet import binaries, forecast, progress
+from localfleet import archive, binaries, forecast, progress
 from localfleet.binaries import BY_NAME, Files, Program, Wheel
 from localfleet.errors import BuildFailedError
 from localfleet.progress import Part
@@ -161,3 +161,19 @@ def test_the_first_failure_is_told_before_the_rest_is_built(tmp_path: Path, monk
     with pytest.raises(BuildFailedError, match="no space left"):
         binaries.build([BY_NAME[name] for name in ("kubectl", "envoy-gateway", "helm", "etcd", "kwok")])
     assert len(begun) <= 2
+
+
+def test_a_go_that_does_not_run_is_none(tmp_path: Path) -> None:
+    shim = tmp_path / "go"
+    shim.write_text("#!/bin/sh\necho No version is set for command go\nexit 126\n")
+    shim.chmod(0o755)
+
+    assert binaries.go_version(shim) == binaries.go_version(tmp_path / "nowhere") == ""
+
+
+def test_programs_are_for_this_machine_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOS", "plan9")
+    monkeypatch.setenv("GOARCH", "mips")
+
+    environment = binaries.go_environment()
+    assert f"{environment['GOOS']}-{environment['GOARCH']}" == archive.machine()
