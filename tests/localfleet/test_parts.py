@@ -8,6 +8,7 @@ import re
 import signal
 import struct
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_network
@@ -264,3 +265,19 @@ def test_a_fleet_that_was_started_for_something_else_is_not_gone_on_with(
     up.up(Options(workers=1, audit=True))
     with pytest.raises(FleetError, match=r"another fleet is up: .*default\.yaml.* and not .*demo\.yaml, no gateways"):
         up.up(Options(workers=1, profile=demo.PROFILE, data_plane=False))
+
+
+def test_a_server_of_a_test_run_that_is_killed_ends_with_it(tmp_path: Path) -> None:
+    code = "import os, pathlib, sys; from localfleet.processes import Command, start; "
+    code += "ours = start(Command('server', ['sleep', '60'], pathlib.Path(sys.argv[1])), tied=True); "
+    code += "print(ours.process.pid, flush=True); os.kill(os.getpid(), 9)"
+    killed = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "log"], cwd=ROOT, stdout=subprocess.PIPE, check=False
+    )
+    server = Path(f"/proc/{int(killed.stdout)}/stat")
+
+    def has_ended() -> bool | None:
+        return not server.exists() or server.read_text().rpartition(")")[2].split()[0] == "Z" or None
+
+    assert killed.returncode == -signal.SIGKILL
+    until(has_ended, seconds=30, what="the server to end")
