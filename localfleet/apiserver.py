@@ -54,7 +54,7 @@ def on_loopback(folder: Path) -> Layout:
 
 @contextmanager
 def etcd_running(layout: Layout, programs: Mapping[str, Path]) -> Generator[None]:
-    etcd = start(control_plane.etcd(layout, programs))
+    etcd = start(control_plane.etcd(layout, programs), tied=True)
     try:
         etcd.wait_until(lambda: control_plane.etcd_healthy(layout), seconds=START_SECONDS, what="etcd to be healthy")
         yield
@@ -69,7 +69,8 @@ def api_running(layout: Layout, programs: Mapping[str, Path], *flags: str) -> Ge
     No controllers run: nothing makes default service accounts, so the admission plugin that asks for them is off.
     """
     control_plane.write_credentials(layout)
-    server = start(control_plane.api_server(layout, programs, "--disable-admission-plugins=ServiceAccount", *flags))
+    command = control_plane.api_server(layout, programs, "--disable-admission-plugins=ServiceAccount", *flags)
+    server = start(command, tied=True)
     try:
         wait_for_api(server, layout)
         yield

@@ -137,13 +137,13 @@ def unpack(named: str, cache: Path) -> bool:
 
 
 def fetched(where: str, target: Path) -> Path:
-    """The file itself, or what a URL has, at the target."""
-    if not re.match(r"https?://", where):
-        if not (path := Path(where).expanduser()).is_file():
-            raise ArchiveError(f"there is no file {where}, which {VARIABLE} names")
-        return path
+    """A copy of a file, or of what a URL has, at the target: nobody changes it while it is looked at."""
+    at_url = re.match(r"https?://", where)
+    if not at_url and not Path(where).expanduser().is_file():
+        raise ArchiveError(f"there is no file {where}, which {VARIABLE} names")
     try:
-        with urllib.request.urlopen(where, timeout=60) as answer, target.open("wb") as file:  # noqa: S310 - http(s) alone
+        source = urllib.request.urlopen(where, timeout=60) if at_url else Path(where).expanduser().open("rb")  # noqa: S310 - http(s) alone
+        with source as answer, target.open("wb") as file:
             for piece in pieces(answer, f"what {where} sends"):
                 file.write(piece)
     except (urllib.error.URLError, OSError) as error:

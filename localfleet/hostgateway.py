@@ -70,7 +70,7 @@ def envoy_gateway(
     environment |= {"ENVOY_VERSION": ENVOY_VERSION}
     with enclosure([(str(api.hostname), api.port or 443), *reached], ports) as own:
         command = own.inside(["unshare", "--mount", "sh", "-ec", "\n".join(lines)])
-        running = start(Command("envoy-gateway", command, folder / "envoy-gateway.log", environment))
+        running = start(Command("envoy-gateway", command, folder / "envoy-gateway.log", environment), tied=True)
         try:
             yield running
         finally:

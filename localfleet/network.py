@@ -17,7 +17,6 @@ import os
 import random
 import socket
 import subprocess
-import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
+from localfleet import binaries
 from localfleet.errors import FleetError
 
 MAX_CLUSTERS = 32
@@ -179,8 +179,9 @@ def claim(port: int) -> bool:
     """Reserve a port for this process, unless another process has it."""
     if port in claimed:
         return False
+    claimed_by_others = claims()
     try:
-        fcntl.lockf(claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        fcntl.lockf(claimed_by_others, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
         socket.create_server(("", port)).close()
     except OSError:
         return False
@@ -190,7 +191,9 @@ def claim(port: int) -> bool:
 @cache
 def claims() -> int:
     """Open the file of which a process locks a byte for each port: the kernel unlocks them when the process ends."""
-    return os.open(Path(tempfile.gettempdir()) / f"localfleet-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
+    folder = binaries.cache_folder() / "locks"  # and not /tmp, where others could put the file before us
+    folder.mkdir(parents=True, exist_ok=True)
+    return os.open(folder / "ports", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def batch(commands: Sequence[str], wire: Wire | None = None) -> None:

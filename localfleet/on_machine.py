@@ -6,6 +6,7 @@ the pinned minor version on: within these, storage, API and flags stay.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,13 +14,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-# How each is asked for its version.
+# How each is asked for its version, and what it says before it. Vendors' builds and pre-releases, whose version goes on
+# after a dash, are left alone.
 QUERIES = {
-    "etcd": ("--version",),
-    "kube-apiserver": ("--version",),
-    "kubectl": ("version", "--client"),
-    "helm": ("version", "--short"),
+    "etcd": (("--version",), "etcd Version: "),
+    "kube-apiserver": (("--version",), "Kubernetes v"),
+    "kubectl": (("version", "--client"), "Client Version: v"),
+    "helm": (("version", "--short"), "v"),
 }
+REFUSED = "LOCALFLEET_PINNED"  # a variable: when it is set, no program of the machine is taken
+HIDDEN = Path("/run")  # what is there cannot be seen in the fleet's namespaces
 ANSWER_SECONDS = 20.0
 
 
@@ -33,9 +37,14 @@ class Found:
 
 def find(name: str, pinned: str) -> Found | None:
     """Return the program on PATH if its version fits; None for programs that are always those of the fleet."""
-    path = shutil.which(name) if name in QUERIES else None
-    version = query_version(Path(path), QUERIES[name]) if path else ""
-    return Found(Path(path), version) if path and fits(name, version, pinned) else None
+    where = None if os.environ.get(REFUSED) or name not in QUERIES else shutil.which(name)
+    if where is None:
+        return None
+    path = Path(where).absolute()
+    if any(each.is_relative_to(HIDDEN) for each in (path, path.resolve())):
+        return None
+    version = query_version(path, name)
+    return Found(path, version) if fits(name, version, pinned) else None
 
 
 def fits(name: str, version: str, pinned: str) -> bool:
@@ -52,13 +61,12 @@ def numbers(version: str) -> tuple[int, int]:
 
 
 @cache
-def query_version(path: Path, arguments: tuple[str, ...]) -> str:
-    """Return the version that a program prints first; empty if it prints none."""
+def query_version(path: Path, name: str) -> str:
+    """Return the version that a program prints; empty if it fails, or prints none of a release."""
+    arguments, prefix = QUERIES[name]
     try:
-        output = subprocess.run(
-            [path, *arguments], capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS
-        ).stdout
+        done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = re.search(r"\bv?(\d+\.\d+\.\d+)\b", output)
-    return f"v{found[1]}" if found else ""
+    found = re.search(rf"^{prefix}(\d+\.\d+\.\d+)(\+\S+)?$", done.stdout, re.MULTILINE)
+    return f"v{found[1]}" if found and not done.returncode else ""

@@ -74,13 +74,19 @@ class Running:
         self.process.wait()
 
 
-def start(command: Command) -> Running:
-    """Start the program in a session of its own, so that Ctrl-C at the terminal leaves ending it to us."""
+TIED = ("setpriv", "--pdeathsig", "KILL", "--")
+
+
+def start(command: Command, *, tied: bool = False) -> Running:
+    """Start the program in a session of its own, so that Ctrl-C at the terminal leaves ending it to us.
+
+    The kernel kills it when the calling thread ends, if it is `tied`: so a test run that is killed leaves nothing.
+    """
     command.log.parent.mkdir(parents=True, exist_ok=True)
     with command.log.open("ab") as log:
         log_start = log.tell()
         process = subprocess.Popen(
-            [str(argument) for argument in command.argv],
+            [*(TIED if tied else ()), *(str(argument) for argument in command.argv)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

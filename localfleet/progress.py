@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -50,6 +52,16 @@ class Part:
             return
         self.spent = max(self.spent, sum(map(int, fields.split()[11:15])) / TICKS)
 
+    @property
+    def failed(self) -> bool:
+        return self.future.done() and self.future.exception() is not None
+
+    def stop(self) -> None:
+        """End its compiler if one runs: Go keeps what it has compiled so far."""
+        if self._compiler is not None and not self.future.done():
+            with suppress(ProcessLookupError):
+                os.kill(self._compiler, signal.SIGTERM)
+
     def done(self, scale: float) -> float:
         """Return how much of its work is done, on a machine that takes `scale` times as long as expected."""
         return self.work if self.future.done() else min(self.spent / scale, self.work * NEARLY)
@@ -80,7 +92,7 @@ def rounded(seconds: float) -> str:
 
 
 def show(parts: Sequence[Part]) -> None:
-    """Return when every part has ended; until then redraw a table (on a terminal) or print a line now and then."""
+    """Return when every part has ended or one has failed; until then redraw a table (on a terminal) or print lines."""
     if sys.stderr.isatty():
         show_table(parts)
     else:
@@ -100,14 +112,13 @@ def show_table(parts: Sequence[Part]) -> None:
         drawn.add_column("state")
         drawn.add_column("time", justify="right")
         for part in parts:
-            failed = part.future.done() and part.future.exception()
-            state = "[red]failed" if failed else part.note
+            state = "[red]failed" if part.failed else part.note
             drawn.add_row(part.title, state, f"{part.elapsed:.0f} s" if part.started is not None else "")
         return drawn
 
     with Live(table(), console=Console(stderr=True), transient=False) as live:
         pending = {part.future for part in parts}
-        while pending:
+        while pending and not any(part.failed for part in parts):
             _, pending = wait(pending, timeout=POLL_INTERVAL)
             for part in parts:
                 part.look()
@@ -119,13 +130,13 @@ def print_lines(parts: Sequence[Part], say: Callable[[str], None]) -> None:
     say(f"making {len(parts)} of the fleet's programs, once: {'; '.join(part.title for part in parts)}")
     pending = {part.future: part for part in parts}
     printed = time.monotonic()
-    while pending:
+    while pending and not any(part.failed for part in parts):
         done, _ = wait(pending, timeout=POLL_INTERVAL, return_when="FIRST_COMPLETED")
         for part in pending.values():
             part.look()
         for future in done:
             part = pending.pop(future)
-            verb = "failed" if future.exception() else "made"
+            verb = "failed" if part.failed else "made"
             took = f"{part.elapsed:.0f} s ({part.spent:.0f} s of a processor)"  # for the table of the forecast
             say(f"{verb} {part.title} in {took}; {progress.describe() if pending else 'that was all'}")
         if not done and time.monotonic() - printed > HEARTBEAT:

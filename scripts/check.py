@@ -5,16 +5,18 @@
     python scripts/check.py --all           the types of everything, and no tests: `make test` runs those
 
 Types are checked in the modules that import a changed one, however indirectly. Tests run in the test modules nearest to
-a change. A file that is not Python reaches the tests that name it, or the top folder that it is in.
+a change, as far as they have pure tests. A file that is not Python reaches the tests that name it, or the top folder
+that it is in; below tests/ also those beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import grimp
@@ -28,21 +30,49 @@ NEAREST = 25
 """Number of test modules that run: they take half a minute on two cores."""
 NO_TESTS = 5
 """Exit code of pytest when no test runs."""
+EVERYWHERE = ("pyproject.toml", "requirements.txt", "tests/conftest.py")
+"""Files that can change any test, and the types of anything."""
+LEFT_OUT = {"fleet", "processes", "oracle", "faults", "slow", "long"}
+"""Marks of tests that a plain pytest leaves out, as pyproject.toml has it."""
 
 
-def changed_files(since: str | None) -> list[Path]:
-    """Return the files that differ from the commit, those that Git does not know yet included."""
+class UnknownError(Exception):
+    """Git does not know what has changed; the message says why."""
+
+
+def changed_files(since: str | None, root: Path = ROOT) -> list[Path]:
+    """Return the files that differ from the commit: also those that are gone, and those that Git does not know yet."""
+    differ = ("diff", "--name-only", "--no-renames")
     if since is None:
-        since = run_git("merge-base", "HEAD", "main").strip()
-        if not run_git("diff", "--name-only", since).strip():
+        since = run_git(root, "merge-base", "HEAD", "main").strip()
+        if not run_git(root, *differ, since).strip():
             since = "HEAD~1"
-    changed = run_git("diff", "--name-only", since) + run_git("ls-files", "--others", "--exclude-standard")
+    changed = run_git(root, *differ, since) + run_git(root, "ls-files", "--others", "--exclude-standard")
     return sorted({Path(line) for line in changed.splitlines()})
 
 
-def run_git(*arguments: str) -> str:
+def run_git(root: Path, *arguments: str) -> str:
     """Return what Git prints."""
-    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(["git", *arguments], cwd=root, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise UnknownError(f"git {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def build_graph() -> grimp.ImportGraph:
+    """Return who imports whom, with the modules that are imported by a name in a string."""
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    for importer in modules_with(r"import_module\(", graph):
+        for name in re.findall(r'"([\w.]+)"', (ROOT / module_path(importer)).read_text()):
+            for imported in {name, f"{importer.rpartition('.')[0]}.{name}"} & graph.modules:
+                graph.add_import(importer=importer, imported=imported)
+    return graph
+
+
+def modules_with(pattern: str, graph: grimp.ImportGraph) -> list[str]:
+    """Return the modules whose source has a match; folders without `__init__.py` have none."""
+    paths = {name: ROOT / module_path(name) for name in sorted(graph.modules)}
+    return [name for name, path in paths.items() if path.exists() and re.search(pattern, path.read_text())]
 
 
 def order_by_distance(graph: grimp.ImportGraph, start: Collection[str]) -> list[str]:
@@ -68,25 +98,75 @@ def module_path(name: str) -> Path:
     return path / "__init__.py" if (ROOT / path).is_dir() else path.with_suffix(".py")
 
 
-def tests_that_name(files: Iterable[Path]) -> list[str]:
+def test_modules(folder: str = "tests") -> Iterator[Path]:
+    """Return the test modules in a folder and below."""
+    return (path.relative_to(ROOT) for path in sorted((ROOT / folder).rglob("test_*.py")))
+
+
+def tests_that_name(files: Iterable[Path]) -> list[Path]:
     """Return the test modules that name one of these files, which are not Python, or the top folder that it is in."""
     names = {re.escape(name) for path in files for name in (path.name, path.parts[0]) if name != "tests"}
     if not names:
         return []
     named = re.compile(rf"""["'/]({"|".join(sorted(names))})["'/]""")
-    tests = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [module_name(test.relative_to(ROOT)) for test in tests if named.search(test.read_text())]
+    return [test for test in test_modules() if named.search((ROOT / test).read_text())]
 
 
-def select(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the modules to check for types and the modules of tests that a change of these files reaches."""
+def tests_beside(file: Path) -> list[Path]:
+    """Return the test modules in the folder of a file below tests/, or in the next one above that has any.
+
+    A conftest.py is for all below it.
+    """
+    if file.name == "conftest.py":
+        return [*test_modules(str(file.parent))]
+    above = (folder for folder in file.parents if folder.parts[:1] == ("tests",))
+    found = (sorted((ROOT / folder).glob("test_*.py")) for folder in above)
+    return [path.relative_to(ROOT) for path in next(filter(None, found), [])]
+
+
+def has_pure_tests(module: Path) -> bool:
+    """Return whether a plain pytest runs anything of a test module, as far as the marks in its source say."""
+    tree = ast.parse((ROOT / module).read_text())
+    marks = {name for each in tree.body if isinstance(each, ast.Assign) for name in attributes(each)}
+    tests = (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+    tests = (each for each in tests if each.name.startswith("test_"))
+    return not marks & LEFT_OUT and any(not LEFT_OUT & attributes(*each.decorator_list) for each in tests)
+
+
+def attributes(*trees: ast.AST) -> set[str]:
+    """Return the names of all attributes in expressions, as of `pytest.mark.fleet`."""
+    return {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+def importers_of_removed(names: Collection[str], graph: grimp.ImportGraph) -> list[str]:
+    """Return the modules that still import modules which are gone."""
+    imports = [rf"{re.escape(name)}\b" for name in names]
+    for name in names:
+        parent, _, leaf = name.rpartition(".")
+        imports.append(rf"from {re.escape(parent)} import (\([^)]*|.*)\b{leaf}\b")
+    return modules_with("|".join(imports), graph)
+
+
+def select(files: Sequence[Path], graph: grimp.ImportGraph) -> tuple[list[Path], list[Path]]:
+    """Return the modules to check for types and the modules of pure tests that a change of these files reaches."""
     python = [module_name(path) for path in files if path.suffix == ".py" and path.parts[0] in PACKAGES]
-    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
-    reached = order_by_distance(graph, python)
-    typed = [module_path(name) for name in reached if name.split(".")[0] in TYPED]
-    tests = [name for name in reached if name.rpartition(".")[2].startswith("test_")]
-    tests += [name for name in tests_that_name(path for path in files if path.suffix != ".py") if name not in tests]
-    return typed, [module_path(name) for name in tests]
+    others = [path for path in files if path.suffix != ".py"]
+    removed = {name for name in python if name not in graph.modules}
+    reached = order_by_distance(graph, [*python, *(importers_of_removed(removed, graph) if removed else ())])
+    tests = [module_path(name) for name in reached if name.rpartition(".")[2].startswith("test_")]
+    for path in files:
+        if path.parts[0] == "tests" and (path in others or path.name == "conftest.py"):
+            tests += tests_beside(path)
+    tests += tests_that_name(others)
+    typed = reached
+    if everywhere := any(str(path) in EVERYWHERE for path in files):
+        tests += test_modules()
+    if everywhere or removed:  # what used a removed module is in no graph
+        typed = sorted(graph.modules)
+    own = {f"test_{path.stem}" for path in files}
+    tests = sorted(filter(has_pure_tests, dict.fromkeys(tests)), key=lambda path: path.stem not in own)
+    paths = [module_path(name) for name in typed if name.split(".")[0] in TYPED]
+    return [path for path in paths if (ROOT / path).exists()], tests
 
 
 def main() -> int:
@@ -98,8 +178,11 @@ def main() -> int:
     typed: list[Path] = []
     tests: list[Path] = []
     if not arguments.all:
-        files = changed_files(arguments.since)
-        typed, tests = select(files)
+        try:
+            files = changed_files(arguments.since)
+        except UnknownError as error:
+            sys.exit(f"check: {error}\nname a commit that is here: make check SINCE=COMMIT; or: make check-all")
+        typed, tests = select(files, build_graph())
         left = f", of which the nearest {NEAREST} run" if len(tests) > NEAREST else ""
         print(
             f"{len(files)} changed files reach {len(typed)} modules with types and {len(tests)} of tests{left}.",

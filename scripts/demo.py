@@ -403,8 +403,9 @@ async def run(console: Console) -> None:
                 await hub.install(definitions())
             with display.step("Start the operator, with the permissions and policies of its chart"):
                 fill(fleet)
-                stop(fleet)
-                start(fleet)
+                with binaries.locked("demo"):  # of two demos, one ends what the other has started
+                    stop(fleet)
+                    start(fleet)
             with display.step("Platform team: apply a gateway, hardware and two clusters") as say:
                 publish(fleet)
                 await hub.ready(say, "inferencegateways", "default")

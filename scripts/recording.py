@@ -18,6 +18,7 @@ import re
 import select
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from html import escape
 from itertools import takewhile
 from pathlib import Path
 
-from localfleet.fleet import default_folder
+from localfleet.fleet import Fleet, default_folder
 from scripts import demo, demo_story
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -334,7 +335,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draw", action="store_true", help="draw the SVG again from the cast")
     if not parser.parse_args().draw:
-        demo.down()
+        if Fleet(default_folder()).is_up():
+            sys.exit("recording: a fleet is up, and would not be as the recording left it: make demo-down ends it")
         CAST.write_text("\n".join(cast(record(commands(), os.environ))) + "\n")
         demo.down()
     DRAWING.write_text(drawn(read(CAST.read_text().splitlines())))

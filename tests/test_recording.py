@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -102,3 +103,12 @@ def test_the_recording_is_of_the_commands_that_the_demo_prints_now(monkeypatch: 
 
 def test_the_drawing_is_of_the_recording() -> None:
     assert DRAWING.read_text() == recording.drawn(recording.read(CAST.read_text().splitlines()))
+
+
+def test_a_fleet_that_is_up_is_not_ended_for_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["recording"])
+    monkeypatch.setattr(recording.Fleet, "is_up", lambda _: True)
+    monkeypatch.setattr(recording.demo, "down", lambda: pytest.fail("it is ended"))
+
+    with pytest.raises(SystemExit, match="a fleet is up"):
+        recording.main()

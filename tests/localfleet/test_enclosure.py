@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -139,3 +140,16 @@ def test_a_port_on_which_somebody_listens_is_not_free(monkeypatch: pytest.Monkey
         free_ports(1)
 
     assert free_ports(1) == [port]
+
+
+def test_the_file_of_claims_is_in_a_folder_of_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOCALFLEET_CACHE", str(tmp_path))
+    os.close(network.claims.__wrapped__())
+    assert (tmp_path / "locks" / "ports").exists()
+
+    def refuse() -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(network, "claims", refuse)
+    with pytest.raises(PermissionError):
+        free_ports(1)

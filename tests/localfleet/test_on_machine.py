@@ -54,13 +54,17 @@ def test_which_versions_fit(name: str, version: str, pinned: str, *, fits: bool)
         ("kube-apiserver", "Kubernetes v1.36.3", "v1.36.3"),
         ("kubectl", "Client Version: v1.36.3\nKustomize Version: v5.7.1", "v1.36.3"),
         ("helm", "v3.22.0+g3d8990f", "v3.22.0"),
+        ("kubectl", "127.0.0.1 is slow\nClient Version: v1.36.3", "v1.36.3"),
         ("helm", "what do you mean?", ""),
+        ("etcd", "libc 3.6.8 missing", ""),
+        ("kube-apiserver", "Kubernetes v1.36.0-alpha.1", ""),
+        ("helm", "v3.22.0-rc.1+g3d8990f", ""),
     ],
 )
 def test_a_program_is_asked_for_its_version(bin_folder: Path, name: str, output: str, version: str) -> None:
     path = install(bin_folder, name, output)
 
-    assert on_machine.query_version(path, on_machine.QUERIES[name]) == version
+    assert on_machine.query_version(path, name) == version
 
 
 @pytest.mark.processes
@@ -79,6 +83,44 @@ def test_a_program_that_fits_is_taken_and_named_and_one_that_does_not_is_built(
     assert paths["helm"] == helm
     assert built == ["etcd", "traefik"]
     assert capsys.readouterr().err == f"taken from this machine: helm {pinned} ({helm})\n"
+
+
+@pytest.mark.processes
+def test_a_program_that_fails_has_no_version(bin_folder: Path) -> None:
+    path = install(bin_folder, "helm", "v3.22.0")
+    path.write_text(f"{path.read_text()}exit 1\n")
+
+    assert on_machine.query_version(path, "helm") == ""
+
+
+@pytest.mark.processes
+def test_programs_are_named_once_without_a_go(
+    bin_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pinned = binaries.BY_NAME["helm"].version
+    helm = install(bin_folder, "helm", pinned)
+    monkeypatch.setattr(binaries, "go", lambda: pytest.fail("a Go is looked for"))
+
+    assert binaries.ensure("helm") == binaries.ensure("helm") == {"helm": helm}
+    assert capsys.readouterr().err == f"taken from this machine: helm {pinned} ({helm})\n"
+
+
+@pytest.mark.processes
+def test_programs_that_a_fleet_cannot_reach_or_that_are_refused_are_not_taken(
+    bin_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned = binaries.BY_NAME["helm"].version
+    hidden = bin_folder.parent / "run"
+    hidden.mkdir()
+    monkeypatch.setattr(on_machine, "HIDDEN", hidden)
+    (bin_folder / "helm").symlink_to(install(hidden, "helm", pinned))
+    assert on_machine.find("helm", pinned) is None
+
+    (bin_folder / "helm").unlink()
+    helm = install(bin_folder, "helm", pinned)
+    assert on_machine.find("helm", pinned) == on_machine.Found(helm, pinned)
+    monkeypatch.setenv(on_machine.REFUSED, "1")
+    assert on_machine.find("helm", pinned) is None
 
 
 @pytest.mark.processes

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import signal
 import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -17,6 +23,7 @@ from localfleet.cloud import pods
 from localfleet.cloud.names import Names, answered
 from localfleet.cluster import programs
 from localfleet.errors import DeadlineError, FleetError
+from localfleet.fleet import Fleet, Options
 from localfleet.network import Wire
 from localfleet.waiting import until
 from scripts import demo
@@ -198,3 +205,79 @@ def test_too_little_memory_is_counted_out(monkeypatch: pytest.MonkeyPatch) -> No
     fleet.check_memory(1)
     with pytest.raises(FleetError, match="3 more clusters need about 1800 MiB of memory and 1024 MiB are free"):
         fleet.check_memory(3)
+
+
+@pytest.mark.parametrize("left", [(), ("control",), (fleet.MARK, "supervisor.log")])
+def test_what_a_fleet_has_left_is_deleted(tmp_path: Path, left: Sequence[str]) -> None:
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    for name in left:
+        (folder / name).touch()
+
+    assert Fleet(folder).down()
+    assert not folder.exists()
+    assert not Fleet(folder).down()
+
+
+def test_a_folder_of_somebody_is_not_deleted(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+
+    for delete in (Fleet(tmp_path).down, Fleet(tmp_path).clear):
+        with pytest.raises(FleetError, match="has files that are not a fleet's"):
+            delete()
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_what_runs_in_a_fleets_network_ends_with_it_and_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet.control, "supervisor_pid", lambda _: os.getpid())
+    ours, other = (Fleet(tmp_path / name) for name in ("fleet", "fleet-2"))
+    *_, mark = itertools.takewhile(lambda word: word != "sleep", ours.inside(["sleep", "60"]))
+    mine = subprocess.Popen(["env", mark, "sh", "-c", "sleep 60; true"])
+    others = [subprocess.Popen(["env", *inside, "sleep", "60"]) for inside in ((), (other.inside(["sleep"])[-2],))]
+    until(lambda: Path(f"/proc/{mine.pid}/task/{mine.pid}/children").read_text() or None, seconds=30, what="its child")
+    child = int(Path(f"/proc/{mine.pid}/task/{mine.pid}/children").read_text())
+    try:
+        ours.clear()
+
+        assert mine.wait(30) == -signal.SIGKILL
+        with suppress(FileNotFoundError, ProcessLookupError):
+            assert Path(f"/proc/{child}/environ").read_bytes() == b""
+        assert [one.poll() for one in others] == [None, None]
+    finally:
+        for one in others:
+            one.kill()
+            one.wait()
+
+
+def test_a_fleet_that_was_started_for_something_else_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when `make demo` follows `make fleet`."""
+    up = Fleet(tmp_path)
+    (tmp_path / fleet.MARK).write_text(Options().describe())
+    monkeypatch.setattr(Fleet, "is_up", lambda _: True)
+    monkeypatch.setattr(Fleet, "status", lambda _: {"clusters": [{"name": "hub"}, {"name": "worker-1"}]})
+    monkeypatch.setattr(Fleet, "ask", lambda *_, **__: None)
+    monkeypatch.setattr(fleet, "prepare", lambda _: None)
+
+    up.up(Options(workers=1, audit=True))
+    with pytest.raises(FleetError, match=r"another fleet is up: .*default\.yaml.* and not .*demo\.yaml, no gateways"):
+        up.up(Options(workers=1, profile=demo.PROFILE, data_plane=False))
+
+
+def test_a_server_of_a_test_run_that_is_killed_ends_with_it(tmp_path: Path) -> None:
+    code = "import os, pathlib, sys; from localfleet.processes import Command, start; "
+    code += "ours = start(Command('server', ['sleep', '60'], pathlib.Path(sys.argv[1])), tied=True); "
+    code += "print(ours.process.pid, flush=True); os.kill(os.getpid(), 9)"
+    killed = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "log"], cwd=ROOT, stdout=subprocess.PIPE, check=False
+    )
+    server = Path(f"/proc/{int(killed.stdout)}/stat")
+
+    def has_ended() -> bool | None:
+        return not server.exists() or server.read_text().rpartition(")")[2].split()[0] == "Z" or None
+
+    assert killed.returncode == -signal.SIGKILL
+    until(has_ended, seconds=30, what="the server to end")

@@ -23,6 +23,7 @@ import yaml
 from localfleet import binaries, hostgateway
 from localfleet.enclosure import Address
 from localfleet.network import free_ports
+from localfleet.processes import TIED
 from modelplane_operator.api import labels
 from modelplane_operator.routing.gateway.render import DATA_PLANES
 from tests.support.api import Api
@@ -150,7 +151,7 @@ def traefik(kubeconfig: Path, program: Path, folder: Path) -> Iterator[Front]:
     trust = {"SSL_CERT_FILE": str(folder / "authorities.pem"), "SSL_CERT_DIR": str(folder / "none")}
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [*unshare, str(folder / "hosts"), str(program), *arguments],
+            [*TIED, *unshare, str(folder / "hosts"), str(program), *arguments],
             env={**os.environ, **trust, "KUBECONFIG": str(kubeconfig)},
             stdout=log,
             stderr=log,

@@ -110,7 +110,7 @@ def operating(
         folder / f"{name}.log",
         {**(environment or {}), "PYTHONPATH": str(ROOT)},
     )
-    running = start(command)
+    running = start(command, tied=True)
     try:
         yield Process(running, port)
     finally:

@@ -25,6 +25,7 @@ from tests.support.groups import group_of, is_computed
 
 EVERY_SECONDS = 30.0
 GROUPS_TOLD = 12
+INCOMPLETE = "the run is incomplete: "  # .ci/run looks for it: such a run cannot be mended by a second try
 NICE = 10  # a tenth of what the other workers get, where they want it
 BEHIND = pytest.StashKey[str]()
 """Which worker is the one behind the others."""
@@ -193,13 +194,13 @@ class Run:
 
     def pytest_testnodedown(self, node: object, error: object) -> None:
         if error:
-            self.wrong.append("a worker died")
+            self.wrong.append(f"{INCOMPLETE}a worker died")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         self.over.set()
-        if exitstatus == pytest.ExitCode.OK and len(self.ended) != self.total:
-            self.wrong.append(f"{len(self.ended)} of {self.total} tests have ended")
+        if len(self.ended) != self.total:
+            self.wrong.append(f"{INCOMPLETE}{len(self.ended)} of {self.total} tests have ended")
         if exitstatus == pytest.ExitCode.OK and self.wrong:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
