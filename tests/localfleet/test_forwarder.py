@@ -10,7 +10,6 @@ import pytest
 
 from localfleet import forwarder
 
-
 PATIENCE = 60  # seconds; the machine may be busy
 
 
