@@ -181,6 +181,8 @@ class Install(Step):
     cluster: str = HUB
     wait: bool = field(default=False)
     """True if the release should fail when its pods do not become ready, so that it can be rolled back."""
+    definitions: bool = field(default=False)
+    """True if the definitions in the `crds/` of the chart are upgraded first."""
 
     def __str__(self) -> str:
         return f"install {_describe_release(self.release.key, self.cluster)}"

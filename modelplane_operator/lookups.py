@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kubeloop.objects import Manifest, entries
+from kubeloop.objects import Manifest, entries, labels_of
+from modelplane_operator.api import labels
 
 
 def backends(route: Manifest) -> frozenset[str]:
@@ -14,3 +15,9 @@ def backends(route: Manifest) -> frozenset[str]:
 def cluster_of_replica(replica: Manifest) -> tuple[str, ...]:
     """Return the cluster of a replica, by which replicas are indexed."""
     return (replica["spec"].get("clusterName", ""),)
+
+
+def cluster_of_endpoint(endpoint: Manifest) -> tuple[str, ...]:
+    """Return the cluster in the label of an endpoint, by which endpoints are indexed."""
+    name = labels_of(endpoint).get(labels.CLUSTER)
+    return (name,) if name else ()

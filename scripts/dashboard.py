@@ -187,6 +187,11 @@ ROWS: Mapping[str, Sequence[Panel]] = {
             "short",
             {"{{cluster}}": f"max by (cluster) (modelplane_cluster_orphans{CLUSTER})"},
         ),
+        Panel(
+            "Clusters by phase of the rollout of charts",
+            "short",
+            {"{{phase}}": f"sum by (phase) (max by (cluster, phase) (modelplane_stack_rollout{CLUSTER}))"},
+        ),
     ),
 }
 

@@ -33,7 +33,7 @@ from modelplane_operator.api.model_endpoint import RoutingReady as EndpointRouti
 from modelplane_operator.api.model_replica import CacheTransfer, ModelAccepted, ModelReady, PickerReady
 from modelplane_operator.api.model_service import Answering, AuthReady, EndpointsResolved, RoutingReady
 from modelplane_operator.api.remedies import REMEDIES, Remedy
-from modelplane_operator.api.serving_stack import GatewayCertified, Installed
+from modelplane_operator.api.serving_stack import GatewayCertified, Installed, ServingStackRollout
 
 PAGE = Path("docs/troubleshooting.md")
 INTRODUCTION = """\
@@ -213,7 +213,7 @@ SYMPTOMS = (
     Symptom(
         "A cluster takes no models",
         "`modelplane fleet`, `kubectl describe inferencecluster NAME`",
-        (ClusterReady, BackendReady, NodePoolsValid, Accepted, Installed, GatewayCertified),
+        (ClusterReady, BackendReady, NodePoolsValid, Accepted, Installed, ServingStackRollout, GatewayCertified),
     ),
     Symptom("A cluster has too few nodes", "`kubectl describe inferencecluster NAME`", (GPUReady,)),
     Symptom(

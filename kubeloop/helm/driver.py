@@ -35,6 +35,7 @@ from kubeloop.client.kube import Kube
 from kubeloop.client.limits import MIB
 from kubeloop.errors import ClientError, Foreign, NotLeading
 from kubeloop.helm.command import MAX_MESSAGE, OUTLIVED, HelmCommand, HelmError
+from kubeloop.helm.definitions import read_chart_definitions, upgrade_definitions
 from kubeloop.helm.proxy import proxy_to
 from kubeloop.helm.records import content, may_be_a_release, revisions
 from kubeloop.helm.release import ARCHIVE, VERSION_PATTERN, Release, Revision, RevisionContent, Run, Verb
@@ -136,8 +137,10 @@ class Helm:
 
     # Runs -------------------------------------------------------------------------------------------------------------
 
-    def install(self, cluster: HelmTarget, release: Release, *, wait: bool) -> None:
-        """Start to install or upgrade a release. `wait`: the run fails if its pods do not become ready."""
+    def install(self, cluster: HelmTarget, release: Release, *, wait: bool, definitions: bool = False) -> None:
+        """Start to install or upgrade a release. `wait`: the run fails if its pods do not become ready. `definitions`:
+        those in the chart's `crds/` are upgraded before it, which Helm never does.
+        """
 
         async def install_release(command: HelmCommand) -> None:
             """Check the owner of the release, fetch and check the chart, and install it."""
@@ -146,6 +149,9 @@ class Helm:
             archive = await asyncio.to_thread(digest_of, package)
             if rejection := self._check_archive(release, archive):
                 raise HelmError(f"the archive of chart {release.chart} {release.version} is {archive}, {rejection}")
+            if definitions:
+                chart_definitions = await asyncio.to_thread(read_chart_definitions, package)
+                await upgrade_definitions(cluster.kube, chart_definitions, self.may_write)
             labels = {**release.labels, names().release: release.digest}
             command.extra = ("--labels", ",".join(f"{name}={value}" for name, value in sorted(labels.items())))
             await command.install_or_upgrade(

@@ -53,6 +53,8 @@ class Component:
     after: tuple[str, ...] = ()
     needed: bool = field(default=True)
     """True if no model can be served without it."""
+    definitions: bool = field(default=False)
+    """True if an upgrade of it upgrades the definitions in the `crds/` of its chart, too."""
 
 
 Verb = Literal["install", "rollback", "uninstall"]

@@ -21,8 +21,8 @@ class HelmExecutor:
         context.may_write()
         cluster = context.cluster(step.cluster)
         match step:
-            case Install(release, wait=wait):
-                self.helm.install(cluster, release, wait=wait)
+            case Install(release, wait=wait, definitions=definitions):
+                self.helm.install(cluster, release, wait=wait, definitions=definitions)
             case RollBack(release, revision):
                 self.helm.rollback(cluster, release, revision)
             case Uninstall(release):

@@ -47,6 +47,8 @@ ROLLING = f"{PREFIX}rolling"  # annotation: since when a replica changes its out
 # end, without waiting for a maintenance window
 ROLL = f"{PREFIX}roll"
 ROLL_NOW = ",now"
+CANARY = f"{PREFIX}canary"  # label of an InferenceCluster or ServingStack: "true" gets changed charts first
+KEEP_CHARTS = f"{PREFIX}keep-charts"  # annotation of a stack: the target of a rollout that it does not follow
 PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, a cluster's deletion too
 HELD_NODES = f"{PREFIX}held-nodes"  # annotation: JSON, nodes by pool that pods of an earlier shape may still use
 SKIP_PREFLIGHT = (

@@ -62,11 +62,11 @@ PROMETHEUS: Final = Pin(
     "kube-prometheus-stack",
     "72.6.2",
     "by 2025-06-07",
-    "each major version has other CustomResourceDefinitions, and Helm does not upgrade existing ones",
+    "each major version has other CustomResourceDefinitions; a newer one was not run here",
     "not stated",
 )
 LEADER_WORKER_SET: Final = Pin(
-    "lws", "v0.8.0", "", "0.10 exists, but Helm does not upgrade existing CustomResourceDefinitions", "not stated"
+    "lws", "v0.8.0", "", "0.10 exists, with other CustomResourceDefinitions, and was not run here", "not stated"
 )
 NODE_FEATURE_DISCOVERY: Final = Pin(
     "node-feature-discovery",

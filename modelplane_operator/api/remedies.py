@@ -43,6 +43,7 @@ _REPLACED = Remedy(
 )
 _CACHE = "model-cache.md#troubleshooting"
 _MUTUAL_TLS = "hub-gateway.md#between-the-hub-gateway-and-clusters"
+_ROLLOUT = "day-2.md#changed-charts-go-over-the-fleet-in-waves"
 _PICKER = "serving-stack.md#when-an-endpoint-picker-does-not-answer"
 _PODS_OF_PICKER = (
     "kubectl describe pods --namespace modelplane-NAMESPACE --selector modelplane.ai/picker=REPLICA, then kubectl logs "
@@ -319,9 +320,21 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     gateways.MutualTLSReady.NOT_OFFERED: Remedy("Correct what the message names.", _MUTUAL_TLS),
     stacks.Installed.INSTALLING: Remedy("Wait: charts take minutes; status.components shows the state of each."),
     stacks.Installed.FAILED: _HELM,
+    stacks.ServingStackRollout.WAITING: Remedy(
+        "Wait for the clusters that are first: modelplane stack status shows them.", _ROLLOUT
+    ),
+    stacks.ServingStackRollout.WATCHING: Remedy(_WAIT, _ROLLOUT),
+    stacks.ServingStackRollout.STOPPED: Remedy(
+        "Correct what the message names, then modelplane stack resume; or keep the old charts by modelplane stack"
+        " abort.",
+        _ROLLOUT,
+    ),
+    stacks.ServingStackRollout.ABORTED: Remedy("Let it change its charts by modelplane stack resume.", _ROLLOUT),
     stacks.GatewayCertified.REPLACED: _REPLACED,
     stacks.Installed.ROLLED_BACK: Remedy(
-        "Fix the cause that Helm's error in the message names; the previous release is running.", "serving-stack.md"
+        "Fix the cause that Helm's error in the message names, then modelplane stack resume; the previous release is"
+        " running.",
+        "serving-stack.md",
     ),
     # clusters that clouds make
     clouds.CredentialsValid.NOT_ACCEPTED: Remedy(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from kubeloop.condition_types import NORMAL, STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
-from kubeloop.model import Extra, Model, Rule, list_map
+from kubeloop.model import ATOMIC, Extra, Model, Rule, list_map
 from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api import pins
 from modelplane_operator.api.bounds import DataKey, Digest, NamespaceName, ObjectName, OurName, String63, Version
@@ -188,6 +189,45 @@ class ComponentStatus(Model):
     """What it waits for, or Helm's error."""
 
 
+RolloutPhase = Literal["Waiting", "Upgrading", "Watching", "Done", "Failed", "Aborted"]
+
+
+class ChartChange(Model):
+    """A chart that a rollout changes."""
+
+    name: Annotated[str, Field(max_length=128)]
+    """The part of the stack; an extra chart as `namespace/name`."""
+    previous: Annotated[str, Field(max_length=128)] | None = None
+    """Version before the change. It is the same as `version` if only values change."""
+    version: Annotated[str, Field(max_length=128)]
+    """Version that the stack asks for."""
+    revision: Annotated[int, Field(ge=1)]
+    """Helm's revision of the release before the change, to which a failed rollout goes back."""
+
+
+class StackRollout(Model):
+    """The rollout of changed charts, as far as this cluster takes part in it."""
+
+    target: Annotated[str, Field(max_length=64)]
+    """Digest of the charts, versions and values that the stack asks for."""
+    phase: RolloutPhase
+    """`Waiting` for its turn, `Upgrading`, `Watching` whether the cluster stays healthy, `Done`; `Failed` if it did
+    not, and `Aborted` if `modelplane stack abort` keeps the installed charts."""
+    since: datetime
+    """Beginning of the phase."""
+    healthy_since: datetime | None = None
+    """Time from which the cluster was healthy after the change, without a break."""
+    changes: Annotated[tuple[ChartChange, ...], Field(max_length=32), list_map("name")] = ()
+    """The charts that change. `Done` without any: nothing had to change."""
+    failing_before: Annotated[tuple[Annotated[str, Field(max_length=512)], ...], Field(max_length=32), ATOMIC] = ()
+    """ModelServices on the cluster whose requests failed before the change already, so that they do not count."""
+    attempt: Annotated[str, Field(max_length=256)] | None = None
+    """Value of the annotation `modelplane.ai/retry` when the rollout began; another value lets a failed one begin
+    again."""
+    message: Annotated[str, Field(max_length=2048)] | None = None
+    """Cause of the failure, or what is not healthy at the moment."""
+
+
 class ServingStackStatus(SummarizedStatus):
     """Observed state of the stack."""
 
@@ -195,6 +235,8 @@ class ServingStackStatus(SummarizedStatus):
     """The cluster's gateway."""
     components: Annotated[tuple[ComponentStatus, ...], Field(max_length=32), list_map("name")] = ()
     """The charts, one by one."""
+    rollout: StackRollout | None = None
+    """The rollout of changed charts, as far as this cluster takes part in it."""
 
 
 class Installed(ConditionType):
@@ -209,6 +251,23 @@ class Installed(ConditionType):
     UPGRADING = "Upgrading", "False", "A chart is being upgraded, or its values change.", NORMAL
     FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's error.", WARNING
     ROLLED_BACK = "RolledBack", "False", "An upgrade failed and was rolled back; the message has Helm's error.", WARNING
+
+
+class ServingStackRollout(ConditionType):
+    """State of the rollout of changed charts on the cluster: it goes over the fleet in waves, and each cluster has to
+    stay healthy for some minutes before the next one begins."""
+
+    ROLLED_OUT = "RolledOut", "True", "No installed chart waits for a change."
+    WAITING = "Waiting", "False", "Charts are to change, and other clusters are first; the message says which.", STEP
+    UPGRADING = "Upgrading", "False", "Charts change on this cluster.", NORMAL
+    WATCHING = "Watching", "False", "The charts have changed; the cluster has to stay healthy for some minutes.", STEP
+    STOPPED = (
+        "Stopped",
+        "False",
+        "The change failed here, goes back where Helm can, and stops for the whole fleet; the message says why.",
+        WARNING,
+    )
+    ABORTED = "Aborted", "False", "The cluster keeps its charts: modelplane stack abort was called.", STEP
 
 
 class GatewayCertified(ConditionType):
@@ -231,6 +290,6 @@ class ServingStack(Resource[ServingStackSpec, ServingStackStatus]):
         group=INFRASTRUCTURE,
         short="ss",
         scope="Namespaced",
-        columns=(Column("GATEWAY", ".status.gateway.address"),),
-        conditions=(ServerVerified, Installed, GatewayCertified, Synced, Ready),
+        columns=(Column("GATEWAY", ".status.gateway.address"), Column("ROLLOUT", ".status.rollout.phase")),
+        conditions=(ServerVerified, Installed, ServingStackRollout, GatewayCertified, Synced, Ready),
     )

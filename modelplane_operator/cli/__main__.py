@@ -32,6 +32,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "check": ("joining", "check"),
     "drain": ("draining", "drain"),
     "roll": ("rolling", "roll"),
+    "stack": ("stack", "stack"),
     "bundle": ("bundle", "bundle"),
 }
 """Module in this package, and function in it, of each command. Only the module of the called command is loaded."""

@@ -33,7 +33,7 @@ ModelService      modelservices      ms    Namespaced  ADDRESS=.status.address E
 ModelCache        modelcaches        mc    Namespaced  SOURCE=.status.summary.source SIZE=.status.summary.size \
     PHASE=.status.conditions[?(@.type=='ArtifactReady')].reason STAGED=.status.summary.ready \
     PROGRESS=.status.summary.progress
-ServingStack      servingstacks      ss    Namespaced  GATEWAY=.status.gateway.address
+ServingStack      servingstacks      ss    Namespaced  GATEWAY=.status.gateway.address ROLLOUT=.status.rollout.phase
 GKECluster        gkeclusters        gke   Namespaced  REGION=.spec.region
 EKSCluster        eksclusters        eks   Namespaced  REGION=.spec.region
 AKSCluster        aksclusters        aks   Namespaced  LOCATION=.spec.location

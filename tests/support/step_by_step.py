@@ -123,6 +123,13 @@ class Operator:
         stored = await self.kube.replace({**live, "spec": {**live["spec"], **spec}})
         await until(lambda: self._sees(stored), "the watch to show it")
 
+    async def annotate(self, **annotations: str) -> None:
+        """Have somebody annotate the object."""
+        live = await self.live()
+        merged = {**live["metadata"].get("annotations", {}), **annotations}
+        stored = await self.kube.replace({**live, "metadata": {**live["metadata"], "annotations": merged}})
+        await until(lambda: self._sees(stored), "the watch to show it")
+
     async def delete(self) -> None:
         """Have somebody delete the object."""
         live = await self.live()

@@ -14,7 +14,7 @@ from kubeloop.cache.watches import Watched
 from kubeloop.client.resolver import Resolver
 from kubeloop.errors import Unreachable
 from kubeloop.loop import Change, Clients, Controller, Indexes
-from kubeloop.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
+from kubeloop.objects import Key, Manifest, entries, is_terminating, key_of, section
 from kubeloop.reading import Cluster, find, list_applied
 from kubeloop.resource import of
 from kubeloop.tokens import Token
@@ -64,7 +64,7 @@ from modelplane_operator.clusters.cluster.plan import (
     plan,
 )
 from modelplane_operator.clusters.cluster.registrations import Registrations, identity_of, on_another
-from modelplane_operator.lookups import cluster_of_replica
+from modelplane_operator.lookups import cluster_of_endpoint, cluster_of_replica
 from modelplane_operator.models.replica.orphans import GAUGE, Sweeps, clusters_of_cache
 from modelplane_operator.routing.gateway.render import address_of
 
@@ -77,18 +77,12 @@ def _has_finalizer(secret: Manifest) -> tuple[bool, ...]:
     return (labels.FINALIZER in (secret["metadata"].get("finalizers") or ()),)
 
 
-def _get_cluster_names(endpoint: Manifest) -> tuple[str, ...]:
-    """Return the index key of an endpoint: the cluster in its label."""
-    name = labels_of(endpoint).get(labels.CLUSTER)
-    return (name,) if name else ()
-
-
 INDEXES: Indexes = {
     **connections.INDEXES,
     CLUSTERS: {**connections.INDEXES[CLUSTERS], "class": class_names, "identity": identity_of},
     REPLICAS: {"cluster": cluster_of_replica},
     of(ModelCache): {"cluster": clusters_of_cache},
-    ENDPOINTS: {"cluster": _get_cluster_names},
+    ENDPOINTS: {"cluster": cluster_of_endpoint},
     SECRET: {"finalizer": _has_finalizer},
 }
 
@@ -315,7 +309,7 @@ def is_plain(endpoint: Manifest) -> bool:
 def _map_from_endpoint(change: Change, _: Cluster) -> Iterable[Key]:
     """Return the clusters for which an endpoint has begun or ceased to use http."""
     old_clusters, new_clusters = (
-        {*_get_cluster_names(endpoint)} if endpoint and is_plain(endpoint) else set[str]() for endpoint in change
+        {*cluster_of_endpoint(endpoint)} if endpoint and is_plain(endpoint) else set[str]() for endpoint in change
     )
     return [Key("", name) for name in sorted(old_clusters ^ new_clusters)]
 

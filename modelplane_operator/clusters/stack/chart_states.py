@@ -109,14 +109,36 @@ class ChartStatus:
     """True if a revision of it is deployed."""
 
 
-def compute_chart_status(parts: Sequence[Component], observed: ObservedCharts) -> tuple[ChartStatus, ...]:
-    """Return the state of each component.
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a rollout over several clusters lets this one do with the charts that are installed and work."""
+
+    message: str = ""
+    """Why none of them may change; empty if they may."""
+    is_refused: bool = False
+    """True if they must not change even to repair them, because the change failed here."""
+    back: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The components that go back to an earlier revision, with its number."""
+    since: datetime | None = None
+    """The time before which failures do not count: the attempt began then."""
+
+
+FREE = Hold()
+"""The hold of charts that change whenever they are asked to."""
+
+
+def compute_chart_status(
+    parts: Sequence[Component], observed: ObservedCharts, hold: Hold = FREE
+) -> tuple[ChartStatus, ...]:
+    """Return the state of each component. First installs and repairs do not respect the hold.
 
     At most one of the steps is an upgrade, and none is while another component is being upgraded or rolled back.
     """
     # A component waits for its dependencies only until their first deployment.
     deployed = {part.name for part in parts if observed.find_deployed(part.release.key)}
-    statuses = [_build_status(part, observed, [name for name in part.after if name not in deployed]) for part in parts]
+    statuses = [
+        _build_status(part, observed, [name for name in part.after if name not in deployed], hold) for part in parts
+    ]
     current = {status.part.name for status in statuses if status.state in {"Deployed", "Starting"}}
     in_progress = (
         status for status in statuses if status.state in {"Upgrading", "RollingBack"} and not _starts_upgrade(status)
@@ -164,12 +186,12 @@ def remove(release: Key, observed: ObservedCharts) -> tuple[str, Step | None]:
     return f"release {release} is being uninstalled", Uninstall(release, observed.cluster)
 
 
-def _build_status(part: Component, observed: ObservedCharts, missing: Sequence[str]) -> ChartStatus:
+def _build_status(part: Component, observed: ObservedCharts, missing: Sequence[str], hold: Hold) -> ChartStatus:
     """Return the state and next step of a component; `missing`: dependencies that are not deployed."""
     key, cluster = part.release.key, observed.cluster
     run, newest, deployed = observed.runs.get(key), observed.newest(key), observed.find_deployed(key)
     runs = deployed is not None
-    install = Install(part.release, cluster, wait=runs)
+    install = Install(part.release, cluster, wait=runs, definitions=runs and part.definitions)
     if run is not None and run.ended is None:
         return ChartStatus(
             part, _get_running_state(run, observed.history.get(key, ())), requeue_after=REQUEUE_AFTER, runs=runs
@@ -188,14 +210,20 @@ def _build_status(part: Component, observed: ObservedCharts, missing: Sequence[s
         return ChartStatus(part, "Uninstalling", step=Uninstall(key, cluster), requeue_after=REQUEUE_AFTER)
     # From here on no Helm process is running for the release.
     failure = _find_latest_failure(part.release, run, observed)
+    if failure is not None and hold.since is not None and failure.when < hold.since:
+        failure = None
     if newest is not None and deployed is not None:
-        if newest.status == "failed" and not newest.interrupted:
-            return _roll_back(part, deployed, failure, run, observed)
+        if newest.status == "failed" and (hold.is_refused or not newest.interrupted):
+            return _roll_back(part, deployed.number, failure, run, observed)
+        back = hold.back.get(part.name)
+        down_workloads = _describe_down(key, observed)
         if newest.status == "deployed" and _matches_spec(newest, part.release, run, observed):
-            down_workloads = [
-                str(workload) for workload in observed.workloads if workload.release == key and workload.down
-            ]
+            earlier = {revision.number for revision in observed.history[key] if revision.status == "superseded"}
+            if back is not None and back in earlier:
+                return _roll_back(part, back, failure, run, observed)
             return ChartStatus(part, "Starting" if down_workloads else "Deployed", "; ".join(down_workloads), runs=True)
+        if hold.is_refused or (hold.message and is_change(part, observed)):
+            return ChartStatus(part, "RolledBack" if back is not None else "Waiting", hold.message, runs=True)
     if failure is not None:
         delay = _compute_retry_delay(failure.when, UPGRADES if runs else INSTALLS, failure.count, observed.now)
         state: ComponentState = "RolledBack" if runs and failure.recorded else "Failed"
@@ -212,6 +240,34 @@ def _build_status(part: Component, observed: ObservedCharts, missing: Sequence[s
     return ChartStatus(
         part, "Upgrading" if runs else "Installing", step=install, requeue_after=REQUEUE_AFTER, runs=runs
     )
+
+
+def _describe_down(release: Key, observed: ObservedCharts) -> Sequence[str]:
+    """Return the workloads of a release that have no ready pod, as messages."""
+    return [str(workload) for workload in observed.workloads if workload.release == release and workload.down]
+
+
+def is_change(part: Component, observed: ObservedCharts) -> bool:
+    """True if an installed chart that works is to get another version or other values.
+
+    A release that failed, was changed by another client or has no ready pod is repaired instead.
+    """
+    newest = observed.newest(part.release.key)
+    return (
+        newest is not None
+        and newest.status == "deployed"
+        and newest.digest != part.release.digest
+        and not _describe_down(part.release.key, observed)
+    )
+
+
+def is_helm_running(parts: Iterable[Component], observed: ObservedCharts) -> bool:
+    """True if Helm works on one of the components, or was interrupted on it."""
+    for part in parts:
+        run, newest = observed.runs.get(part.release.key), observed.newest(part.release.key)
+        if (run is not None and run.ended is None) or (newest is not None and newest.status in UNDECIDED):
+            return True
+    return False
 
 
 def _get_running_state(run: Run, history: Iterable[Revision]) -> ComponentState:
@@ -283,13 +339,13 @@ def _find_latest_failure(release: Release, run: Run | None, observed: ObservedCh
 
 
 def _roll_back(
-    part: Component, deployed: Revision, failure: _Failure | None, run: Run | None, observed: ObservedCharts
+    part: Component, revision: int, failure: _Failure | None, run: Run | None, observed: ObservedCharts
 ) -> ChartStatus:
     """Return the state of a release that is being rolled back, with the step when it is due."""
     message = failure.message if failure else "an earlier change failed"
-    step, delay = RollBack(part.release.key, deployed.number, observed.cluster), REQUEUE_AFTER
+    step, delay = RollBack(part.release.key, revision, observed.cluster), REQUEUE_AFTER
     if run is not None and run.verb == "rollback" and run.error:
-        message = f"{message}; going back to revision {deployed.number} failed: {run.error}"
+        message = f"{message}; going back to revision {revision} failed: {run.error}"
         delay = max(_compute_retry_delay(run.ended, INSTALLS, run.failures, observed.now), REQUEUE_AFTER)
         step = step if delay <= REQUEUE_AFTER else None
     return ChartStatus(part, "RollingBack", message, step=step, requeue_after=delay, runs=True)

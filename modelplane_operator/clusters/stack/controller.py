@@ -6,17 +6,18 @@ record is only read for the revisions that a decision depends on (`read_charts`)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 
 from kubeloop.cache.watches import Watched
 from kubeloop.client.kube import Kube
 from kubeloop.conditions import condition
 from kubeloop.errors import Connecting, Unreachable
+from kubeloop.gauges import Gauge, Sample
 from kubeloop.helm import steps as releases
 from kubeloop.helm.driver import Helm
 from kubeloop.loop import Change, Clients, Controller, Indexes
-from kubeloop.objects import Key, Manifest, annotations_of, entries, key_of, labels_of
+from kubeloop.objects import Key, Manifest, annotations_of, entries, key_of, labels_of, section
 from kubeloop.reading import Cluster, find, is_rewritten, list_applied
 from kubeloop.reads import A_MOMENT
 from kubeloop.resource import of
@@ -31,7 +32,13 @@ from kubeloop.types import (
     SERVICE,
 )
 from kubeloop.wiring import owner_of_kind
-from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
+from modelplane_operator.api import (
+    InferenceCluster,
+    ModelReplica,
+    ServingStack,
+    labels,
+    names,
+)
 from modelplane_operator.api.inference_cluster import GatewaySecured
 from modelplane_operator.api.names import PLATFORM_NAMESPACES
 from modelplane_operator.clusters.cluster import connections
@@ -42,10 +49,12 @@ from modelplane_operator.clusters.cluster.hub_gateway import GATEWAYS, hub_gatew
 from modelplane_operator.clusters.stack.beside import holder
 from modelplane_operator.clusters.stack.chart_states import ObservedCharts
 from modelplane_operator.clusters.stack.charts import GPU_DRIVER, NAMESPACES, asks_ai_gateway, optional_charts
+from modelplane_operator.clusters.stack.fleet_view import ENDPOINTS, StackFleetView
 from modelplane_operator.clusters.stack.plan import CHILDREN, ClusterState, Observed, homes, plan
 from modelplane_operator.clusters.stack.read_charts import list_outdated_definitions, read_charts
 from modelplane_operator.clusters.stack.render import ClusterSoftware, parts, render_namespaces
-from modelplane_operator.lookups import cluster_of_replica
+from modelplane_operator.clusters.stack.waves import TURNS
+from modelplane_operator.lookups import cluster_of_endpoint, cluster_of_replica
 
 STACKS, CLUSTERS, REPLICAS = of(ServingStack), of(InferenceCluster), of(ModelReplica)
 
@@ -56,11 +65,30 @@ _GATEWAY_SELECTOR = f"gateway.envoyproxy.io/owning-gateway-name={names.CLUSTER_G
 
 INDEXES: Indexes = {
     **connections.INDEXES,
-    STACKS: {**connections.INDEXES[STACKS], "cluster": lambda stack: (cluster_of(stack),)},
+    STACKS: {
+        **connections.INDEXES[STACKS],
+        "cluster": lambda stack: (cluster_of(stack),),
+        "rollout": lambda stack: (section(stack, "status", "rollout").get("phase"),),
+    },
+    ENDPOINTS: {"cluster": cluster_of_endpoint},
     REPLICAS: {"cluster": cluster_of_replica},
 }
 RECORDS = Watched(SECRET, bare=True)
 """The watch of Helm's records. Metadata are enough; the content of a record may be a megabyte."""
+
+
+def _sample_rollout(stack: Manifest) -> Iterator[Sample]:
+    """Yield the phase of a stack's rollout."""
+    if phase := section(stack, "status", "rollout").get("phase"):
+        yield (cluster_of(stack), str(phase)), 1
+
+
+GAUGE = Gauge(
+    "modelplane_stack_rollout",
+    "Phase of the rollout of changed charts on the cluster.",
+    ("cluster", "phase"),
+    _sample_rollout,
+)
 
 
 def controller(
@@ -71,6 +99,8 @@ def controller(
     `definitions`: the CustomResourceDefinitions that the AI gateway needs and no chart installs. `fabrics` has the
     watches of nodes, `connections` the errors of kubeconfigs.
     """
+
+    fleet_view = StackFleetView()
 
     async def observe(stack: ServingStack, clients: Clients) -> Observed:
         """Return a stack with the state of its cluster, if that answers and its caches have synced."""
@@ -96,6 +126,9 @@ def controller(
             tuple(str(key_of(replica)) for replica in replicas.by("cluster", name)) if replicas else (),
             abandoned=_is_abandoned(stack, name, clients.hub),
             unverified=remote.unverified if remote is not None and name == str(stack.key) else None,
+            around=await fleet_view.observe(
+                stack, name, parts(stack, state.existing) if state else (), state.charts if state else None, clients
+            ),
             hub=hub_gateway(clients.hub, clients.now()),
             # no request arrives by http any more
             closed=cluster is None or condition(cluster, GatewaySecured.__name__).is_true,
@@ -105,7 +138,12 @@ def controller(
         ServingStack,
         observe,
         plan,
-        watches={CLUSTERS: _map_from_cluster, GATEWAYS: on_gateway(STACKS), SECRET: on_authority(STACKS)},
+        watches={
+            CLUSTERS: _map_from_cluster,
+            STACKS: _map_from_turn,
+            GATEWAYS: on_gateway(STACKS),
+            SECRET: on_authority(STACKS),
+        },
         remote_watches={kind: owner_of_kind("ServingStack") for kind in (*CHILDREN, SECRET)},
         on_connection=_find_stacks,
         concurrency_key=cluster_of,
@@ -114,6 +152,7 @@ def controller(
         listeners=(connections.add_event_handlers,) if connections else (),
         on_unauthorized=(connections.on_unauthorized,) if connections else (),
         executors=releases.by(helm),
+        gauges=(GAUGE,),
     )
 
 
@@ -238,6 +277,14 @@ def _find_stacks(name: str, hub: Cluster) -> Iterable[Key]:
     """Return the stacks that use a connection."""
     stacks = hub.find(STACKS)
     return map(key_of, stacks.by("cluster", name)) if stacks else ()
+
+
+def _map_from_turn(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Return the stacks that wait for their turn, when another has ended its own, or no longer stops them."""
+    old, new = (section(manifest or {}, "status", "rollout").get("phase") for manifest in change)
+    ended = old in {*TURNS, "Failed"} and new not in TURNS and old != new
+    stacks = hub.find(STACKS)
+    return map(key_of, stacks.by("rollout", "Waiting")) if stacks and ended else ()
 
 
 def _map_from_cluster(change: Change, hub: Cluster) -> Iterable[Key]:

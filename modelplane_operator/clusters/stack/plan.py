@@ -23,6 +23,7 @@ from modelplane_operator.api.serving_stack import (
     GatewayCertified,
     Installed,
     ServingStack,
+    ServingStackRollout,
     ServingStackStatus,
     StackGatewayStatus,
 )
@@ -45,6 +46,16 @@ from modelplane_operator.clusters.stack.render import (
     render_gateway,
     render_namespaces,
 )
+from modelplane_operator.clusters.stack.rollout import (
+    POLL,
+    UNTIL_TURN,
+    Surroundings,
+    begin,
+    build_condition,
+    conclude,
+    follow_unreachable,
+)
+from modelplane_operator.clusters.stack.waves import TURNS
 from modelplane_operator.routing.gateway.certificates import is_reported
 from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.routing.gateway.render import address_of
@@ -113,6 +124,8 @@ class Observed:
     """The state of the hub's gateway, for mutual TLS."""
     closed: bool = field(default=True)
     """True if no request can arrive at the cluster by http."""
+    around: Surroundings = field(default_factory=Surroundings)
+    """What the rollout of changed charts depends on."""
 
 
 def plan(observed: Observed) -> Plan:
@@ -137,7 +150,8 @@ def _plan_in_service(observed: Observed, state: ClusterState) -> Plan:
     """Return the plan of a stack whose cluster answers."""
     stack, charts = observed.stack, state.charts
     components = parts(stack, state.existing)
-    statuses = compute_chart_status(components, charts)
+    step = begin(stack, components, charts, observed.around, observed.now)
+    statuses = compute_chart_status(components, charts, step.hold)
     removals = {
         key: remove(key, charts)
         for key in sorted(charts.releases - {component.release.key for component in components})
@@ -183,20 +197,28 @@ def _plan_in_service(observed: Observed, state: ClusterState) -> Plan:
     gateway = (
         StackGatewayStatus(address=address, server_name=listeners.server_name, http=listeners.http) if address else None
     )
+    rollout = conclude(step, statuses, ready, observed.around, observed.now)
     status = ServingStackStatus(
         conditions=(
             installed,
+            build_condition(rollout, step.waits_for, observed.now),
             *([certified] if listeners.https else ()),
             ready,
             *_build_verified(observed),
         ),
         gateway=gateway,
         components=tuple(_build_component_statuses(statuses, state, removals))[:MAX_COMPONENTS],
+        rollout=rollout,
     )
     waits = [chart_status.requeue_after for chart_status in statuses if chart_status.requeue_after is not None]
     waits += [UNREADY] if problems else []
     waits += [REQUEUE_SOON] if listeners.replaced else []
     waits += [REQUEUE_AFTER] if removals else []
+    if rollout.phase in {*TURNS, "Waiting", "Failed"}:
+        # A stored turn, and a failure, have their effect in the next reconcile.
+        unchanged = stack.status is not None and rollout == stack.status.rollout
+        polls = {"Failed": [], "Waiting": [UNTIL_TURN]}.get(rollout.phase, [POLL])
+        waits += polls if unchanged else [REQUEUE_SOON]
     steps = (*_build_steps(observed, state, statuses), *(step for _, step in removals.values() if step))
     return Plan(steps, status, requeue_after=min(waits, default=None))
 
@@ -323,8 +345,16 @@ def _build_installed(observed: Observed, statuses: Iterable[ChartStatus], remova
 def _keep_status(observed: Observed, ready: Condition) -> ServingStackStatus:
     """Return the last status with a new Ready condition."""
     last = observed.stack.status or ServingStackStatus()
-    retained = (item for item in last.conditions if item.type == Installed.__name__)
-    return last.model_copy(update={"conditions": (*retained, ready, *_build_verified(observed))})
+    kept_types = {Installed.__name__, ServingStackRollout.__name__}
+    retained = [item for item in last.conditions if item.type in kept_types]
+    rollout = last.rollout
+    if rollout is not None and observed.stack.metadata.deletion_timestamp is None:
+        rollout = follow_unreachable(observed.stack, rollout, observed.now)
+        if rollout != last.rollout:
+            message = f"cluster {observed.cluster} does not answer"
+            retained = [item for item in retained if item.type == Installed.__name__]
+            retained.append(build_condition(rollout, message, observed.now))
+    return last.model_copy(update={"conditions": (*retained, ready, *_build_verified(observed)), "rollout": rollout})
 
 
 def _build_verified(observed: Observed) -> Iterator[Condition]:

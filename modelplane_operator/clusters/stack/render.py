@@ -99,6 +99,7 @@ def parts(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Com
                 _build_release(chart, spec, overrides.get(chart.name), own_labels),
                 tuple(name for name in chart.after if name in chart_names),
                 chart.needed,
+                definitions=True,
             )
             for chart in charts
         ),
@@ -117,6 +118,7 @@ def parts(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Com
                 # Extra charts may need any of the stack's software.
                 tuple(chart.name for chart in charts),
                 needed=False,
+                definitions=True,
             )
             for extra in spec.extra_charts
         ),

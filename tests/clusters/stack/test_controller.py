@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+import yaml
 
 from kubeloop.cache.watches import Watched
 from kubeloop.client.access import Access, read_kubeconfig
@@ -281,9 +282,56 @@ async def test_an_upgrade_that_fails_is_taken_back_and_not_tried_again_at_once(p
     assert platform.runs() == runs
 
     platform.ahead = timedelta(minutes=11)
+    await platform.step()
+    assert platform.runs() == runs, "what the cluster refused is not tried again by itself"
+    assert reason(stack, "ServingStackRollout") == "Stopped"
+    assert "Invalid value: 99999" in message(stack, "ServingStackRollout")
+    await platform.annotate(**{labels.RETRY: "once more"})
     await platform.until(lambda _: len(platform.history(release)) == 5, "another attempt, and its way back")
     await platform.ask(components=[])
     await platform.until(lambda stack: reason(stack, "Installed") == "ComponentsInstalled", "what was asked first")
+
+
+async def test_definitions_of_a_chart_are_upgraded_before_it(platform: Platform) -> None:
+    """Helm installs them once. A definition that serves a version that the chart lacks stays."""
+
+    def define_toys(kind: str, *versions: str) -> Manifest:
+        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        served = [
+            {"name": version, "served": True, "storage": version == versions[0], "schema": schema}
+            for version in versions
+        ]
+        return {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{kind}s.toys.example.com"},
+            "spec": {
+                "group": "toys.example.com",
+                "scope": "Cluster",
+                "names": {"plural": f"{kind}s", "singular": kind, "kind": kind.title(), "listKind": f"{kind}List"},
+                "versions": served,
+            },
+        }
+
+    async def versions_of(kind: str) -> list[str]:
+        live = await platform.kube.get(CUSTOM_RESOURCE_DEFINITION, Key("", f"{kind}s.toys.example.com"))
+        return [version["name"] for version in live["spec"]["versions"]]
+
+    def pack_with(version: str, *definitions: Manifest) -> None:
+        crds = {f"crds/{number}.yaml": yaml.safe_dump(one) for number, one in enumerate(definitions)}
+        pack(platform.folder / "mirror", "node-feature-discovery", version, {**SIMPLE, **crds})
+
+    pack_with("0.18.3", define_toys("car", "v1"), define_toys("bear", "v1", "v2"))
+    await platform.installed()
+    assert (await versions_of("car"), await versions_of("bear")) == (["v1"], ["v1", "v2"])
+
+    pack_with("0.18.4", define_toys("car", "v1", "v2"), define_toys("bear", "v1"), define_toys("boat", "v1"))
+    await platform.ask(components=[{"name": "node-feature-discovery", "version": "0.18.4"}])
+    await platform.until(
+        lambda stack: component(stack, "node-feature-discovery").get("version") == "0.18.4", "the upgrade"
+    )
+    assert (await versions_of("car"), await versions_of("bear")) == (["v1", "v2"], ["v1", "v2"])
+    assert await versions_of("boat") == ["v1"]
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["install", "upgrade"])

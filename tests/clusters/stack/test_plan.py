@@ -14,12 +14,14 @@ from kubeloop.helm.release import ARCHIVE, Component, Revision, RevisionContent,
 from kubeloop.objects import Key
 from kubeloop.plan import LET_GO, Apply, Delete, Install, Issue, Plan, Step, Uninstall
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.serving_stack import ServingStack, ServingStackStatus
+from modelplane_operator.api.serving_stack import ChartChange, ServingStack, ServingStackStatus, StackRollout
 from modelplane_operator.clusters.cluster.cluster_gateway import certificate
 from modelplane_operator.clusters.cluster.plan.mutual_tls import Hub
 from modelplane_operator.clusters.stack.chart_states import ObservedCharts, Workload
 from modelplane_operator.clusters.stack.plan import REQUEUE_SOON, ClusterState, Observed, homes, plan
 from modelplane_operator.clusters.stack.render import parts, render_before, render_gateway, render_namespaces
+from modelplane_operator.clusters.stack.rollout import RolloutFleet, Surroundings, compute_target
+from modelplane_operator.clusters.stack.waves import FleetMember
 from modelplane_operator.routing.gateway.certificates import PAUSE, authorities, leaf, new_authority, trust
 from modelplane_operator.routing.gateway.gateway_pods import AWS_TYPE, GIVE_ADDRESSES, service_annotations
 
@@ -34,6 +36,7 @@ DEFINITION: Manifest = {
     "metadata": {"name": "inferencepools.inference.networking.k8s.io"},
 }
 DIGEST = f"sha256:{'0f' * 32}"
+ROLLED_OUT = {"ServingStackRollout": ("RolledOut", "")}
 SILENCE = Unreachable("ping: no answer in time")
 
 
@@ -122,6 +125,7 @@ def test_the_gateway_comes_when_envoy_gateway_is_there() -> None:
     assert said(found) == {
         "Installed": ("ComponentsInstalled", ""),
         "Ready": ("Creating", f"The gateway of cluster platform/east has no address yet: {GIVE_ADDRESSES}"),
+        **ROLLED_OUT,
     }
 
 
@@ -130,7 +134,7 @@ def test_at_rest_it_is_ready_and_does_nothing_new() -> None:
     found = planned(known, state(known, *children(known), releases=history(known)))
 
     assert {type(step) for step in found.steps} == {Apply}
-    assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Available", "")}
+    assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Available", ""), **ROLLED_OUT}
     assert isinstance(found.status, ServingStackStatus)
     assert found.status.gateway is not None
     assert found.status.gateway.address == "192.0.2.7"
@@ -147,6 +151,7 @@ def test_a_chart_is_being_installed_until_its_helm_has_ended() -> None:
     assert said(found) == {
         "Installed": ("Installing", "Chart node-feature-discovery: installing"),
         "Ready": ("Available", ""),
+        **ROLLED_OUT,
     }
 
 
@@ -219,7 +224,7 @@ def test_it_is_not_ready_while_something_does_not_work(more: dict[str, Any], wor
     known = stack()
     found = planned(known, state(known, *children(known), releases=history(known), **more))
 
-    assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Creating", words)}
+    assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Creating", words), **ROLLED_OUT}
     assert found.requeue_after == 15.0
 
 
@@ -251,10 +256,15 @@ def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() ->
     (wanted,) = [part for part in parts(known) if part.name == "prometheus"]
     failed = Run("install", NOW, wanted.release.digest, NOW, "no such version", 1)
     cluster = state(known, *children(known), releases=history(before), runs={wanted.release.key: failed})
+    change = ChartChange(name="prometheus", previous="72.6.2", version="v9", revision=1)
+    turn = StackRollout(target=compute_target(parts(known)), phase="Upgrading", since=NOW, changes=(change,))
+    known = known.model_copy(update={"status": ServingStackStatus(rollout=turn)})
+    fleet = RolloutFleet("platform/east", [FleetMember("platform/east", "Upgrading")], is_fresh=True)
 
-    assert said(planned(known, cluster)) == {
+    assert said(planned(known, cluster, around=Surroundings(fleet))) == {
         "Installed": ("InstallFailed", "Chart prometheus: no such version"),
         "Ready": ("Available", ""),
+        "ServingStackRollout": ("Upgrading", "The cluster changes prometheus from 72.6.2 to v9"),
     }
 
 
@@ -312,7 +322,7 @@ def test_what_somebody_else_has_brought_is_left_out_and_the_stack_is_ready() -> 
 
     assert {type(step) for step in found.steps} == {Apply}
     assert "monitoring" not in {one.manifest["metadata"]["name"] for one in found.steps if isinstance(one, Apply)}
-    assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Available", "")}
+    assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Available", ""), **ROLLED_OUT}
     assert isinstance(found.status, ServingStackStatus)
     (present,) = [one for one in found.status.components if one.state == "Present"]
     assert (present.name, present.message) == ("prometheus", f"already installed by {WHOSE}")
@@ -410,6 +420,7 @@ def test_a_cluster_that_does_not_answer_changes_nothing_but_what_is_said() -> No
     assert said(found) == {
         "Installed": ("ComponentsInstalled", ""),
         "Ready": ("Unreachable", "Cluster platform/east does not answer: ping: no answer in time"),
+        **ROLLED_OUT,
     }
     assert isinstance(found.status, ServingStackStatus)
     assert (found.status.gateway, found.status.components) == (last.gateway, last.components)
