@@ -532,7 +532,7 @@ def copy_files(files: Files) -> None:
 
 # What the compiler's last words mean for the person who reads them.
 ADVICE = (
-    ("no space left on device", "free some disk space (a full build needs about 6 GB in Go's caches)"),
+    ("no space left on device", "free some disk space (a full build needs about 10 GB)"),
     ("signal: killed", "it ran out of memory: set LOCALFLEET_BUILD_JOBS=1, or close something"),
     ("dial tcp", "Go's module proxy was not reached: set GOPROXY to one that you can reach"),
     ("not available", "the module proxy does not have a module: set GOPROXY to one that has it"),

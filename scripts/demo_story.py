@@ -93,7 +93,7 @@ def opening(backend: str) -> str:
 This demo serves an AI model from two GPU clusters under one URL, all on this machine.
 
 Simulated: the GPUs, and the model, which answers in a few fixed sentences.
-Real: everything between your curl and the model. That is three Kubernetes clusters, Helm, {GATEWAYS[backend]} as the \
+Real: what your request passes on its way to the model. That is three Kubernetes clusters, Helm, {GATEWAYS[backend]} as the \
 hub gateway, Envoy on each cluster, and Modelplane, the operator that this is about.
 
 An operator is a program that reads objects in Kubernetes and makes the world match them. This one runs on one of the \
