@@ -38,8 +38,8 @@ def announce(work: Sequence[float]) -> str:
         f"The fleet's programs are not on this machine yet: {len(work)} parts are fetched and compiled once. The fleet "
         "runs the real API server, scheduler and gateways, and compiles them from source whose checksums are pinned, "
         f"so it needs neither containers nor packages of others. On {cores} cores that takes about "
-        f"{ceil(seconds / 60)} minutes, some 400 MB of downloads and 10 GB of disk; later runs find the programs. You may "
-        "stop it at any time: the next run goes on with the next part. With an archive of the programs nothing is "
+        f"{ceil(seconds / 60)} minutes, some 400 MB of downloads and 10 GB of disk; later runs find the programs. You "
+        "may stop it at any time: the next run goes on with the next part. With an archive of the programs nothing is "
         "compiled: FLEET_BINARIES=path-or-url#sha256 (`make fleet-binaries` makes one)."
     )
     meanwhile = (

@@ -93,8 +93,8 @@ def opening(backend: str) -> str:
 This demo serves an AI model from two GPU clusters under one URL, all on this machine.
 
 Simulated: the GPUs, and the model, which answers in a few fixed sentences.
-Real: what your request passes on its way to the model. That is three Kubernetes clusters, Helm, {GATEWAYS[backend]} as the \
-hub gateway, Envoy on each cluster, and Modelplane, the operator that this is about.
+Real: what your request passes on its way to the model. That is three Kubernetes clusters, Helm, \
+{GATEWAYS[backend]} as the hub gateway, Envoy on each cluster, and Modelplane, the operator that this is about.
 
 An operator is a program that reads objects in Kubernetes and makes the world match them. This one runs on one of the \
 clusters, the hub, and works on all."""

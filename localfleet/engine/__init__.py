@@ -28,8 +28,8 @@ declares it. A connection to an address without a living engine is closed before
 `x-localfleet-pod` (namespace/name), `x-localfleet-cluster`, `x-localfleet-model` and, through a sidecar,
 `x-localfleet-prefill`, and, to a request with a body, that body's sha256 as `x-localfleet-body`; the text itself,
 a few sentences, quotes the prompt and names the pod, the cluster and the model, and is the same for the same request.
-With vLLM's image, a request with tools gets 400 unless the arguments have `--tool-call-parser` and, for a tool that the
-model is to choose, `--enable-auto-tool-choice`.
+With vLLM's image, a request with tools gets 400 unless the arguments have `--tool-call-parser` and
+`--enable-auto-tool-choice`.
 
 **Settings** come from the pod's annotations (`localfleet.dev/NAME`, read again whenever they change) or from the engine
 container's arguments (`--localfleet-NAME=VALUE`); `--default` sets them for all pods. `--help` lists them.

@@ -133,13 +133,24 @@ def _call(offered: Offered, choice: Any, messages: list[Any], prompt: str) -> Ca
     return Call(name, orjson.dumps(dict.fromkeys(needed, (prompt.split() or [""])[-1])).decode())
 
 
+def _tools(body: Manifest) -> list[Manifest]:
+    tools: list[Any] = _field(body, "tools", list) or []
+    if not all(map(_is_object, tools)):
+        raise RequestError(400, "Bad Request", "[{'type': 'invalid', 'loc': ('body', 'tools')}]", "tools")
+    return tools
+
+
+def _name(tool: Manifest) -> str:
+    return _field(tool, "name", str, needed=True)
+
+
 def _parse_chat(body: Manifest) -> Ask:
     messages: list[Any] = _field(body, "messages", list, needed=True)
     said = _said(messages)
-    functions = [tool["function"] for tool in _field(body, "tools", list) or () if "function" in tool]
+    functions = [_field(tool, "function", dict, needed=True) for tool in _tools(body)]
     choice = body.get("tool_choice")
-    chosen = choice["function"]["name"] if _is_object(choice) else choice
-    offered: Offered = [(one["name"], one.get("parameters") or _NOTHING) for one in functions]
+    chosen = _name(_field(choice, "function", dict, needed=True)) if _is_object(choice) else choice
+    offered: Offered = [(_name(one), one.get("parameters") or _NOTHING) for one in functions]
     call = _call(offered, chosen, messages, said)
     wanted = "" if not offered or chosen == "none" else chosen or "auto"
     return _ask(body, said, "max_completion_tokens", "max_tokens", call=call, tool_choice=wanted)
@@ -156,8 +167,7 @@ def _parse_messages(body: Manifest) -> Ask:
     messages: list[Any] = _field(body, "messages", list, needed=True)
     said = f"{system}\n{_said(messages)}"
     choice: Manifest = _field(body, "tool_choice", dict) or {}
-    tools: list[Manifest] = _field(body, "tools", list) or []
-    offered: Offered = [(one["name"], one.get("input_schema") or _NOTHING) for one in tools]
+    offered: Offered = [(_name(one), one.get("input_schema") or _NOTHING) for one in _tools(body)]
     chosen = choice.get("name") or choice.get("type") or "auto"
     call = _call(offered, chosen, messages, said)
     wanted = "" if not offered or chosen == "none" else chosen

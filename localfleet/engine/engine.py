@@ -91,11 +91,8 @@ class Engine:
         settings = self.pod.settings
         if ask.model is not None and ask.model not in self.pod.models:
             raise RequestError(404, "NotFoundError", f"The model `{ask.model}` does not exist.", "model")
-        if ask.tool_choice == "auto" and not self.pod.chooses_tools:
-            message = 'tool_choice "auto" needs an engine with --enable-auto-tool-choice and --tool-call-parser'
-            raise RequestError(400, "BadRequestError", message, "tool_choice")
         if ask.tool_choice and not self.pod.calls_tools:
-            message = f'tool_choice "{ask.tool_choice}" needs an engine with --tool-call-parser'
+            message = f'tool_choice "{ask.tool_choice}" needs --enable-auto-tool-choice and --tool-call-parser'
             raise RequestError(400, "BadRequestError", message, "tool_choice")
         self._number += 1
         if int(self._number * settings.error_rate) > int((self._number - 1) * settings.error_rate):

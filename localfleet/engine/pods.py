@@ -79,10 +79,8 @@ class Pod:
     """The preStop command of the engine; empty where it only sleeps, or does nothing."""
     env: Mapping[str, str]
     """Variables of the engine that have a value in the pod."""
-    chooses_tools: bool = True
     calls_tools: bool = True
-    """Whether the model may choose a tool itself, and whether it calls one that the request names: vLLM refuses
-    either without its flags."""
+    """Whether the model calls tools: vLLM refuses them without its flags."""
 
 
 def has_engine(manifest: Manifest) -> bool:
@@ -99,7 +97,6 @@ def read_pod(manifest: Manifest, *, defaults: Settings) -> Pod:
     line = tuple(_command_line(engine))
     settings = read({**_annotated(metadata), **_argued(line)}, onto=defaults)
     is_vllm = "vllm" in engine["image"] and not any("sglang" in word for word in line)
-    has_parser = any(_values(line, "--tool-call-parser"))
     return Pod(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -119,8 +116,8 @@ def read_pod(manifest: Manifest, *, defaults: Settings) -> Pod:
         if _pre_stop_seconds(engine) is not None
         else tuple(words(engine, "lifecycle", "preStop", "exec", "command")),
         env={entry["name"]: entry["value"] for entry in entries(engine, "env") if "value" in entry},
-        chooses_tools=not is_vllm or (has_parser and "--enable-auto-tool-choice" in line),
-        calls_tools=not is_vllm or has_parser,
+        # Without the first flag, vLLM makes no parser, so that it also refuses a tool that a request names.
+        calls_tools=not is_vllm or ("--enable-auto-tool-choice" in line and any(_values(line, "--tool-call-parser"))),
     )
 
 

@@ -103,7 +103,8 @@ async def test_an_address_without_a_living_engine_closes_the_connection() -> Non
 async def test_chat_streams_token_by_token_and_says_what_it_used() -> None:
     async with street(FIRST) as town:
         town.settle(engine_pod("p"), FIRST, replace(QUICK, tokens_per_second=100))
-        body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}, "tools": [{"type": "function"}]}
+        body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+        body |= {"tools": [FUNCTION], "tool_choice": "none"}
 
         arrivals: list[float] = []
         frames: list[str] = []
@@ -369,7 +370,7 @@ TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser=hermes"]
     [
         ("vllm/vllm-openai:v0.32.0", [], {"auto", "named"}),
         ("vllm/vllm-openai:v0.32.0", TOOLS[:1], {"auto", "named"}),
-        ("vllm/vllm-openai:v0.32.0", TOOLS[1:], {"auto"}),
+        ("vllm/vllm-openai:v0.32.0", TOOLS[1:], {"auto", "named"}),
         ("vllm/vllm-openai:v0.32.0", ["--tool-call-parser", "hermes", TOOLS[0]], set[str]()),
         ("lmsysorg/sglang:v0.5.23", [], set[str]()),
     ],
@@ -394,6 +395,15 @@ async def test_vllm_refuses_tools_without_its_flags(image: str, flags: list[str]
                 assert reply.status == (400 if name in refused else 200), (name, path)
                 if reply.status == 400:
                     assert "--tool-call-parser" in (await reply.json())["error"]["message"]
+
+
+@pytest.mark.parametrize("tools", [["weather"], [{"type": "function"}], [{"type": "function", "function": {}}]])
+async def test_a_tool_that_is_none_is_refused(tools: list[Any]) -> None:
+    async with street(FIRST) as made:
+        made.settle(engine_pod("a", args=["--model=llama", *TOOLS]), FIRST)
+
+        for path in ("/v1/chat/completions", "/v1/messages"):
+            assert (await made.post(FIRST, path, {"messages": [QUESTION], "tools": tools})).status == 400
 
 
 async def test_a_tool_is_called_in_each_dialect_until_it_has_answered() -> None:
