@@ -78,7 +78,7 @@ class Replica:
 
     @property
     def load(self) -> Load:
-        """Return what it takes. In a shared pool, a pod of its previous shape counts as a whole node until it ends."""
+        """Return what it takes. A pod of its previous shape takes the rest of a shared node until it ends."""
         load = load_of(self.engines)
         if not (self.holding or self.pod_nodes):
             return load
@@ -94,6 +94,10 @@ class Replica:
             number = min(place.pods, pods[planned])
             pods[planned] -= number
             pods[planned._replace(node=place.node)] += number
+            earlier = PodsOn(member.pool, None)
+            number = min(place.pods, pods[earlier])
+            pods[earlier] -= number
+            pods[earlier._replace(node=place.node)] += number
         return Load(larger(load.nodes, dict(self.holding)), +pods)
 
 

@@ -42,7 +42,7 @@ class PodsOn(NamedTuple):
 
     pool: str
     shape: PodShape | None
-    """What each pod takes; None if each takes a whole node."""
+    """What each pod takes; None for pods of an earlier shape, which take all that others leave of their node."""
     node: str = ""
     """Node on which the pods run; empty while it is not known."""
 
@@ -135,8 +135,13 @@ def _count(node: SharedNode, pods: Iterable[tuple[PodsOn, int]]) -> Counter[tupl
     """Return the numbers of pods by their node and by what each takes."""
     counter = Counter[tuple[str, Vector]]()
     for key, number in pods:
-        counter[key.node, demand(key.shape, node) if key.shape else capacity_of(node)] += number
+        counter[key.node, demand(key.shape, node) if key.shape else _everything(node)] += number
     return counter
+
+
+def _everything(node: SharedNode) -> Vector:
+    """Return what a pod of an earlier shape takes: all that other pods leave of its node."""
+    return (UNKNOWN,) * len(capacity_of(node))
 
 
 def _plan(room: Room) -> tuple[Counter[Vector], int]:
@@ -164,9 +169,13 @@ def _plan(room: Room) -> tuple[Counter[Vector], int]:
         return max(shares, default=0.0), row[0]
 
     devices, short = len(room.node.devices), max(len(used) - max(room.nodes, 0), 0)
+    everything = _everything(room.node)
     for required, number in sorted(planned, key=order, reverse=True):
-        for _ in range(number):
+        for _ in range(number if required != everything else 0):
             short += not _put(remaining, required, devices)
+    # Pods of an earlier shape come last, since they have their nodes already; the emptiest might be theirs.
+    for _ in range(room.taken.get(("", everything), 0) if remaining else 0):
+        _put(remaining, max(remaining), devices)
     return remaining, short
 
 

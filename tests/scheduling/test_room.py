@@ -261,10 +261,17 @@ def on_node(replica: ModelReplica, node: str) -> ModelReplica:
     return ModelReplica.parse({**replica.to_manifest(), "status": {"podNodes": [place]}})
 
 
-def test_a_held_pod_of_the_previous_shape_counts_as_a_node() -> None:
-    held = placements.read(b.replica("a", pool="x", held='{"x": 2}'))
+def test_a_pod_of_an_earlier_shape_takes_the_rest_of_its_node() -> None:
+    held = b.replica("a", pool="x", held='{"x": 2}')
+    other = b.replica("a", of="other", pool="x")
+    fleet = shared_fleet(3, on_node(held, "node-1"), on_node(other, "node-2"))
 
-    assert sum(number for key, number in held.load.pods.items() if key.shape is None) == 1
+    info = fleet.info("a")
+    assert info is not None
+    assert info.rooms[0] is not None
+    assert (info.rooms[0].free_devices, info.rooms[0].short) == (((8, 1), (7, 1)), 0)
+    unknown = Room.of(NODE, 1, [*placements.read(held).load.pods.items()])
+    assert (unknown.free_devices, unknown.short) == ((), 0)
 
 
 @pytest.mark.parametrize(
