@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from pydantic import ValidationError
 
@@ -16,11 +17,13 @@ from kubeloop.objects import Key, Manifest, annotations_of, entries, key_of, lab
 from kubeloop.reading import Cluster, find
 from kubeloop.resource import of
 from modelplane_operator.api import InferenceCluster, ModelEndpoint, ModelService, ServingStack, labels
+from modelplane_operator.api.maintenance import MaintenanceWindow
 from modelplane_operator.api.model_service import Answering
 from modelplane_operator.clusters.cluster.connections import cluster_of
 from modelplane_operator.clusters.stack.chart_states import ObservedCharts
 from modelplane_operator.clusters.stack.rollout import RolloutFleet, Surroundings, build_member, needs_fleet
 from modelplane_operator.clusters.stack.waves import TURNS, FleetMember
+from modelplane_operator.scheduling.maintenance import describe_windows, find_opening
 
 STACKS, CLUSTERS = of(ServingStack), of(InferenceCluster)
 ENDPOINTS, SERVICES = of(ModelEndpoint), of(ModelService)
@@ -82,7 +85,18 @@ def _complete_member(member: FleetMember, stack: Manifest, clients: Clients) -> 
         canary={**labels_of(stack), **labels_of(hub_cluster or {"metadata": {}})}.get(labels.CANARY) == "true",
         ready=member.ready and (hub_cluster is None or condition(hub_cluster, Ready.__name__).is_true),
         available=may_be_disturbed(member.cluster, objects, clients),
+        window=describe_closed_windows(hub_cluster, clients.now()) if hub_cluster else "",
     )
+
+
+def describe_closed_windows(cluster: Manifest, now: datetime) -> str:
+    """Return the maintenance windows of an InferenceCluster, as a message; empty while one is open."""
+    try:
+        windows = [MaintenanceWindow.model_validate(window) for window in entries(cluster, "spec", "maintenance")]
+    except ValidationError:
+        return ""  # as rolls do: a mistake must not keep a fleet from its security fixes
+    is_open = not windows or find_opening(now, windows) == now.replace(second=0, microsecond=0)
+    return "" if is_open else describe_windows(windows)
 
 
 def may_be_disturbed(name: str, objects: Iterable[Manifest], clients: Clients) -> bool:

@@ -33,13 +33,15 @@ class FleetMember:
     """True if it is Ready. Others are changed last."""
     available: bool = field(default=True)
     """True if it may be disturbed now: it answers, and is not paused."""
+    window: str = ""
+    """The maintenance windows that it waits for, as a message; empty while one is open, and without any."""
     changes: frozenset[tuple[str, str]] = frozenset()
     """The charts that its rollout changes, with their new versions."""
 
     @property
     def waits(self) -> bool:
         """True if it waits for its turn, and could take it now."""
-        return self.phase == "Waiting" and self.available
+        return self.phase == "Waiting" and self.available and not self.window
 
     @property
     def order(self) -> tuple[bool, bool, str]:
@@ -52,6 +54,8 @@ def find_obstacle(cluster: str, fleet: Sequence[FleetMember]) -> str:
     own = next(member for member in fleet if member.cluster == cluster)
     if not own.available:
         return "the cluster may not be disturbed now: it does not answer, or is paused"
+    if own.window:
+        return f"its maintenance window opens: {own.window}"
     ahead = sum(
         member.waits and member.canary == own.canary and member.order < own.order
         for member in fleet
@@ -79,7 +83,8 @@ def _find_obstacle(own: FleetMember, fleet: Sequence[FleetMember], ahead: int) -
     if failed := sorted(member.cluster for member in fleet if member.phase == "Failed"):
         return f"the rollout stopped on {', '.join(failed[:3])}{', ...' if len(failed) > 3 else ''}"
     canaries = [member for member in fleet if member.canary]
-    if not own.canary and any(member.waits or member.phase in TURNS for member in canaries):
+    # A canary that waits for its window is not passed over.
+    if not own.canary and any((one.phase == "Waiting" and one.available) or one.phase in TURNS for one in canaries):
         return "the canaries of the fleet change first"
     turns = sum(member.phase in TURNS for member in fleet if member.cluster != own.cluster)
     if turns + ahead < _compute_limit(own, fleet, canaries):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.plan import Install
+from modelplane_operator.clusters.stack.fleet_view import describe_closed_windows
 from modelplane_operator.clusters.stack.rollout import GATE, LONGEST, PATIENCE
 from modelplane_operator.clusters.stack.waves import CHANGED_OF, TURNS, FleetMember, find_obstacle, keeps_turn
 from tests.support.manifests import ROOT
@@ -43,6 +45,29 @@ def test_one_cluster_is_first_then_one_in_twenty(count: int) -> None:
 
     fleet[0] = FleetMember("c000", "Done", changes=CHANGE)
     assert beginning(fleet) == [one.cluster for one in fleet[1 : 1 + max(1, count // CHANGED_OF)]]
+
+
+def test_a_cluster_waits_for_its_maintenance_window_and_others_go_on() -> None:
+    fleet = members(3, c000=FleetMember("c000", "Waiting", changes=CHANGE, window="at 02:00 for 4h, Etc/UTC"))
+
+    assert find_obstacle("c000", fleet) == "its maintenance window opens: at 02:00 for 4h, Etc/UTC"
+    assert beginning(fleet) == ["c001"]
+
+
+def test_a_canary_that_waits_for_its_window_is_not_passed_over() -> None:
+    canary = FleetMember("c000", "Waiting", canary=True, changes=CHANGE, window="at 02:00 for 4h, Etc/UTC")
+
+    assert beginning(members(3, c000=canary)) == []
+
+
+@pytest.mark.parametrize(("hour", "is_open"), [(1, False), (2, True), (5, True), (6, False)])
+def test_windows_of_the_cluster_count(hour: int, is_open: bool) -> None:  # noqa: FBT001
+    windows = [{"schedule": "0 2 * * *", "duration": "4h", "timeZone": "Etc/UTC"}]
+    now = datetime(2026, 11, 28, hour, 0, 30, tzinfo=UTC)
+
+    closed = "" if is_open else "at 02:00 every day for 4h, Etc/UTC"
+    assert describe_closed_windows({"spec": {"maintenance": windows}}, now) == closed
+    assert describe_closed_windows({"spec": {}}, now) == ""
 
 
 def test_canaries_are_first_and_all_at_once() -> None:
