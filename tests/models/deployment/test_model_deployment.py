@@ -326,6 +326,20 @@ def test_what_is_seen_anew_of_nodes_changes_no_replica_until_another_change_does
     assert requested(changed) == {"cpu": "2000m", "memory": "16384Mi"}
 
 
+def test_a_pool_that_becomes_shared_by_device_changes_no_replica() -> None:
+    def shared(unit: str | None) -> InferenceCluster:
+        return cluster("a", {**pool("default", gpu(count=2), nodes=2), **({"sharing": unit} if unit else {})})
+
+    (one,) = placed(deployment(), shared(None))
+    (other,) = placed(deployment(), shared("Device"))
+    switched = plan(seen(deployment(), shared("Device"), replicas=[one]))
+
+    assert not [step for step in switched.steps if not isinstance(step, Apply)]
+    assert told(switched)["Progressing"][1] == "Settled"
+    members = [replica["spec"]["engines"][0]["members"][0].get("sharing") for replica in (one, other)]
+    assert members == [None, "Device"]
+
+
 # Others ---------------------------------------------------------------------------------------------------------------
 
 
