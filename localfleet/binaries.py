@@ -492,7 +492,7 @@ def compile_programs(programs: Sequence[Program], part: Part) -> None:
             packages = [program.package for program in alike]
             started = time.monotonic()
             target = f"{partial}/" if packages != ["."] else f"{partial}/{programs[0].name}"
-            command = [go().path, "build", "-trimpath", "-ldflags", flags, "-o", target, *packages]
+            command = [go().path, "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", target, *packages]
             with subprocess.Popen(
                 command, cwd=MODULES / module, env=go_environment(), stdout=out, stderr=out
             ) as compiler:
