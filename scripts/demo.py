@@ -444,10 +444,17 @@ def write_environment(fleet: Fleet, url: str) -> Path:
     if home := os.environ.get("LOCALFLEET_HOME"):
         variables["LOCALFLEET_HOME"] = home
     file = fleet.folder / ENVIRONMENT
-    file.write_text(
-        demo_story.environment(variables, [ROOT / ".venv" / "bin", binaries.ensure("kubectl")["kubectl"].parent])
-    )
+    file.write_text(demo_story.environment(variables, link_programs(fleet.folder / "bin")))
     return file
+
+
+def link_programs(folder: Path) -> Path:
+    """Link the programs that the demo's commands use in a folder of their own; return it."""
+    folder.mkdir(exist_ok=True)
+    for target in (ROOT / ".venv" / "bin" / "modelplane", binaries.ensure("kubectl")["kubectl"]):
+        (folder / target.name).unlink(missing_ok=True)
+        (folder / target.name).symlink_to(target)
+    return folder
 
 
 async def fill_cache(fleet: Fleet, hub: Hub, say: Say) -> None:

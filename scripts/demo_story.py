@@ -141,10 +141,13 @@ When you have finished, end the page and everything else:
 """
 
 
-def environment(variables: Mapping[str, str], programs: Sequence[Path]) -> str:
-    """Return a shell script that sets variables, and adds the folders of programs to PATH."""
+def environment(variables: Mapping[str, str], programs: Path) -> str:
+    """Return a shell script that sets variables, and puts the folder of the demo's programs first on PATH.
+
+    A kubectl of the user may be too old for the fleet's API servers.
+    """
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
-    return "".join(lines) + f'export PATH="$PATH:"{shlex.quote(":".join(map(str, programs)))}\n'
+    return "".join(lines) + f'export PATH={shlex.quote(str(programs))}:"$PATH"\n'
 
 
 def commands(text: str) -> Iterator[str]:
