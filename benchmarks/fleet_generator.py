@@ -51,8 +51,14 @@ def gpu_class(number: int) -> list[Manifest]:
     return [gpu, nic]
 
 
-def clusters(size: int, *, pools: int = 8, mixed: bool = False, nodes: int = 8) -> Iterator[InferenceCluster]:
-    """Return so many clusters; two in a hundred are tainted, two are not Ready, and each is in one of ten regions."""
+def clusters(
+    size: int, *, pools: int = 8, mixed: bool = False, nodes: int = 8, shared: bool = False
+) -> Iterator[InferenceCluster]:
+    """Return so many clusters; two in a hundred are tainted, two are not Ready, and each is in one of ten regions.
+
+    `shared`: their nodes are shared by device.
+    """
+    sharing = {"sharing": "Device"} if shared else {}
     random = Random(SEED)  # noqa: S311  (the same fleet every time is the point)
     for number in range(size):
         kinds = random.choices(range(40), k=pools) if mixed else range(pools)
@@ -74,7 +80,7 @@ def clusters(size: int, *, pools: int = 8, mixed: bool = False, nodes: int = 8) 
                     "conditions": [condition],
                     "gateway": {"address": f"10.{number // 65536}.{number // 256 % 256}.{number % 256}"},
                     "gpuPools": [
-                        {"name": f"pool-{place}", "nodes": nodes, "devices": gpu_class(kind)}
+                        {"name": f"pool-{place}", "nodes": nodes, "devices": gpu_class(kind), **sharing}
                         for place, kind in enumerate(kinds)
                     ],
                 },

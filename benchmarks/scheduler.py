@@ -29,6 +29,8 @@ from modelplane_operator.selectors import cel
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SAMPLES = 300
 REPLICAS = 10  # of each deployment
+KINDS = {"uniform": (False, False), "mixed": (True, False), "shared": (True, True)}
+"""Fleets, by whether their clusters differ, and whether replicas share nodes by device."""
 
 
 def decide(request: PlacementRequest, fleet: FleetModel) -> Decision:
@@ -80,13 +82,13 @@ MATCHES = {
 
 def measure_placement(size: int) -> Iterator[Figure]:
     """Place one replica of one more deployment, again and again, when the need has been seen before."""
-    for mixed in (False, True):
-        objects = list(generator.clusters(size, mixed=mixed, nodes=64))
+    for fleet_kind, (mixed, shared) in KINDS.items():
+        objects = list(generator.clusters(size, mixed=mixed, nodes=64, shared=shared))
         fleet = observe(objects)
         for name, selectors in MATCHES.items():
             if mixed and "last" in name:
                 continue  # in a mixed fleet it may be any pool
-            kind = f"{'mixed' if mixed else 'uniform'}, {name}"
+            kind = f"{fleet_kind}, {name}"
             yield from _placement_figures(size, kind, fleet, selectors)
             if not mixed:
                 yield _baseline(size, kind, objects, selectors)
@@ -129,8 +131,8 @@ def _baseline(size: int, kind: str, objects: Sequence[InferenceCluster], selecto
 
 def measure_many_placements(size: int) -> Iterator[Figure]:
     """Place five replicas for each cluster (two, above 1,000 clusters), ten to a deployment, of 40 kinds of need."""
-    for mixed in (False, True):
-        fleet = observe(list(generator.clusters(size, mixed=mixed, nodes=8)))
+    for kind, (mixed, shared) in KINDS.items():
+        fleet = observe(list(generator.clusters(size, mixed=mixed, nodes=8, shared=shared)))
         models = [*generator.models(max(size * (5 if size <= 1000 else 2) // REPLICAS, 1), replicas=REPLICAS, kinds=40)]
         requests = [placement_request(model) for model in models]
         gc.collect()
@@ -140,7 +142,6 @@ def measure_many_placements(size: int) -> Iterator[Figure]:
             decision, took = place(model, request, fleet)
             new, seconds = new + len(decision.new), seconds + took
         grown = resident_megabytes() - before
-        kind = "mixed" if mixed else "uniform"
         yield Figure("many-placements", size, f"{kind}: replicas requested", len(models) * REPLICAS, "replicas")
         yield Figure("many-placements", size, f"{kind}: replicas placed", new, "replicas")
         yield Figure("many-placements", size, f"{kind}: all decisions", round(seconds, 4), "s")

@@ -20,7 +20,7 @@ from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
-from modelplane_operator.scheduling.cluster import NodeShape, Pools, Profile
+from modelplane_operator.scheduling.cluster import NodeShape, Pools, Profile, SharedNode
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.load import Load
@@ -40,7 +40,7 @@ MOST_VIEWS = 4_096  # a requirement has up to `SELECTOR_TEXT` characters of sele
 
 SORTED_AGAIN = 16  # if more than this fraction of a view may have changed, the whole view is sorted
 
-Shared = TypeVar("Shared", NodeShape, Profile)
+Shared = TypeVar("Shared", NodeShape, Profile, SharedNode)
 K = TypeVar("K", str, PodsOn)
 
 Entry = tuple[Distance, str]
@@ -151,7 +151,7 @@ class FleetModel:
         """Create an empty fleet."""
         self._clusters: dict[str, ClusterInfo] = {}
         self._published: dict[str, tuple[tuple[GpuPool, ...], Pools]] = {}
-        self._interned: dict[NodeShape | Profile, NodeShape | Profile] = {}
+        self._interned: dict[NodeShape | Profile | SharedNode, NodeShape | Profile | SharedNode] = {}
         self._size_of = 0  # node shapes and profiles in use, counted with repetitions
         self._used: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._pods: defaultdict[str, Counter[PodsOn]] = defaultdict(Counter)
@@ -318,7 +318,7 @@ class FleetModel:
         _add(self._used, cluster, load.nodes, sign)
         _add(self._pods, cluster, load.pods, sign)
         if (info := self._clusters.get(cluster)) is not None:
-            self._store(ClusterInfo.of(info.cluster, self._load(cluster)))
+            self._store(info.charge(load) if sign > 0 else info.release(load))
 
     def _load(self, cluster: str) -> Load:
         """Return the load of all observed replicas on a cluster."""
@@ -335,7 +335,7 @@ class FleetModel:
         if len(self._interned) > 2 * self._size_of + 64:
             self._interned.clear()  # unused contents go with it; used ones return as they are parsed
         profile = self._intern(Profile(tuple(map(self._intern, parsed.profile.offers))))
-        pools = replace(parsed, profile=profile)
+        pools = replace(parsed, profile=profile, shared=tuple(node and self._intern(node) for node in parsed.shared))
         self._published[name] = (published, pools)
         return pools
 
@@ -356,5 +356,5 @@ def _add(counters: defaultdict[str, Counter[K]], name: str, numbers: Mapping[K, 
 
 
 def _size_of(pools: Pools) -> int:
-    """Return the number of contents of a cluster's pools: its node shapes and its profile."""
-    return len(pools.profile.offers) + 1
+    """Return the number of contents of a cluster's pools: its node shapes, its profile and its shared nodes."""
+    return len(pools.profile.offers) + 1 + len(pools.shared)

@@ -1,7 +1,7 @@
 """Track what is free: the nodes of a cluster, minus the ones that replicas take; of a shared pool, their devices."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from modelplane_operator.scheduling.cluster import ClusterView
 from modelplane_operator.scheduling.load import Load
@@ -33,19 +33,22 @@ class ClusterInfo:
             Room.of(node, nodes, _in_pool(name, used)) if node else None
             for name, node, nodes in zip(pools.names, pools.shared, pools.nodes, strict=True)
         )
-        return cls(cluster, _count_free(free, rooms), rooms)
+        free = tuple(room.free_nodes if room else n for n, room in zip(free, rooms, strict=True))
+        return cls(cluster, free, rooms)
 
     def charge(self, load: Load) -> "ClusterInfo":
         """Return the info with this load as well."""
         names = self.cluster.pools.names
-        free = tuple(n - load.nodes.get(name, 0) for name, n in zip(names, self.free, strict=True))
         if not self.rooms:
-            return replace(self, free=free)
-        rooms = tuple(
-            room.charge(pods) if room and (pods := _in_pool(name, load)) else room
-            for name, room in zip(names, self.rooms, strict=True)
-        )
-        return replace(self, free=_count_free(free, rooms), rooms=rooms)
+            free = tuple(n - load.nodes.get(name, 0) for name, n in zip(names, self.free, strict=True))
+            return ClusterInfo(self.cluster, free)
+        free, rooms = list(self.free), list(self.rooms)
+        for index, name in enumerate(names):  # few of the pools: a room takes time to plan
+            if name in load.nodes:
+                room = rooms[index]
+                rooms[index] = room = room.charge(_in_pool(name, load)) if room else None
+                free[index] = room.free_nodes if room else free[index] - load.nodes[name]
+        return ClusterInfo(self.cluster, tuple(free), tuple(rooms))
 
     def release(self, load: Load) -> "ClusterInfo":
         """Return the info without this load."""
@@ -82,8 +85,3 @@ class ClusterInfo:
 def _in_pool(pool: str, load: Load) -> Iterable[tuple[PodsOn, int]]:
     """Return the pods of a load in one pool."""
     return [(pods, number) for pods, number in load.pods.items() if pods.pool == pool]
-
-
-def _count_free(free: tuple[int, ...], rooms: tuple[Room | None, ...]) -> tuple[int, ...]:
-    """Return the free nodes of each pool: of a shared one those without pods, or how many pods find no room."""
-    return tuple((-room.short or room.empty_nodes) if room else n for n, room in zip(free, rooms, strict=True))

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 from kubeloop.memo import memoize_bounded
@@ -85,14 +86,12 @@ class Room:
 
     def fits(self, pods: Pods) -> bool:
         """True if the nodes have room for these pods as well."""
-        if self.nodes <= 0:
-            return False
-        [first, *others] = pods
-        if not others and first[1] == 1:  # the usual case: any node with enough will do
-            required = demand(first[0], self.node)
-            if not any(_has(remaining, required) for remaining, _ in self.remaining):
-                return False
-        return self.with_pods(pods).short == self.short
+        return not self.is_too_full(pods) and self.with_pods(pods).short == self.short
+
+    def is_too_full(self, pods: Pods) -> bool:
+        """True if no node has enough for one of these pods: then nothing has to be planned."""
+        demands = [demand(shape, self.node) for shape, _ in pods]
+        return not all(any(_has(remaining, required) for remaining, _ in self.remaining) for required in demands)
 
     def with_pods(self, pods: Pods) -> Room:
         """Return the room with these pods planned as well."""
@@ -118,10 +117,9 @@ class Room:
         return Room(self.node, self.nodes, {})
 
     @property
-    def empty_nodes(self) -> int:
-        """Number of nodes without pods."""
-        capacity = capacity_of(self.node)
-        return sum(number for remaining, number in self.remaining if remaining == capacity)
+    def free_nodes(self) -> int:
+        """Number of nodes without pods; minus the number of pods that find no room, if there are any."""
+        return -self.short or dict(self.remaining).get(capacity_of(self.node), 0)
 
     @property
     def share(self) -> float:
@@ -171,25 +169,42 @@ def _plan(room: Room) -> tuple[Counter[Vector], int]:
     devices, short = len(room.node.devices), max(len(used) - max(room.nodes, 0), 0)
     everything = _everything(room.node)
     for required, number in sorted(planned, key=order, reverse=True):
-        for _ in range(number if required != everything else 0):
-            short += not _put(remaining, required, devices)
+        if required != everything:
+            short += _put(remaining, required, number, devices)
     # Pods of an earlier shape come last, since they have their nodes already; the emptiest might be theirs.
     for _ in range(room.taken.get(("", everything), 0) if remaining else 0):
-        _put(remaining, max(remaining), devices)
+        _put(remaining, max(remaining), 1, devices)
     return remaining, short
 
 
-def _put(remaining: Counter[Vector], required: Vector, devices: int) -> bool:
-    """Take a pod's amounts from the node that it fills best. False if no node has room: the fullest then has less."""
-    fitting = [has for has in remaining if _has(has, required)]
-    best = min(fitting or remaining, key=lambda has: (sum(has[:devices]), has), default=None)
-    if best is None:
-        return False
-    remaining[best] -= 1
-    if not remaining[best]:
-        del remaining[best]
-    remaining[tuple(max(has - amount, 0) for has, amount in zip(best, required, strict=True))] += 1
-    return bool(fitting)
+def _put(remaining: Counter[Vector], required: Vector, number: int, devices: int) -> int:
+    """Take the amounts of so many pods, each from the node that it fills best; return how many find no room.
+
+    Those are taken from the fullest nodes, of which then less is left than nothing.
+    """
+    while number:
+        fitting = [has for has in remaining if _has(has, required)]
+        best = min(fitting, key=lambda has: (sum(has[:devices]), has), default=None)
+        if best is None:
+            break
+        # The node that a pod fills best is also the best one for its equals, until it has no more room for them.
+        each = min((has // amount for has, amount in zip(best, required, strict=True) if amount), default=number)
+        nodes, pods = (min(remaining[best], number // each), each) if number >= each else (1, number)
+        _move(remaining, best, tuple(has - amount * pods for has, amount in zip(best, required, strict=True)), nodes)
+        number -= nodes * pods
+    for _ in range(number if remaining else 0):
+        fullest = min(remaining, key=lambda has: (sum(has[:devices]), has))
+        rest = tuple(max(has - amount, 0) for has, amount in zip(fullest, required, strict=True))
+        _move(remaining, fullest, rest, 1)
+    return number
+
+
+def _move(remaining: Counter[Vector], before: Vector, after: Vector, nodes: int) -> None:
+    """Count so many nodes by what is left of them now."""
+    remaining[before] -= nodes
+    if not remaining[before]:
+        del remaining[before]
+    remaining[after] += nodes
 
 
 def _has(remaining: Vector, required: Vector) -> bool:
@@ -218,6 +233,7 @@ UNKNOWN = 1 << 62  # more than any node has
 """Amount of CPU, memory or disk of a node that publishes none, which limits nothing."""
 
 
+@lru_cache(maxsize=1024)
 def capacity_of(node: SharedNode) -> Vector:
     """Return what a node has. Devices that are not claimed limit nothing."""
     devices = tuple(device.count if device.claimable else 0 for device in node.devices)

@@ -4,7 +4,7 @@
 requirement; `filling` evaluates the clusters that change during a decision again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -161,13 +161,16 @@ def fit(
         if isinstance(filtered, Scattered):
             return filtered
         hosts = filtered
-    chosen = _choose_shared(hosts.options, info) if info.rooms else _choose(hosts.options, info.free)
-    if chosen is not None:
-        return Fit(chosen, _usage(hosts.pools, info), _breaks(chosen, info))
+    if info.rooms:
+        if (found := _choose_shared(hosts.options, info)) is not None:
+            chosen, after = found
+            return Fit(chosen, _usage(hosts.pools, info), breaks=after.free != info.free)
+    elif (chosen := _choose(hosts.options, info.free)) is not None:
+        return Fit(chosen, _usage(hosts.pools, info))
     shortages = [
         _shortage(engine, options, info)
         for engine, options in zip(engines, hosts.options, strict=True)
-        if not any(_has_room(option, info) for option in options)
+        if all(_take(option, info) is None for option in options)
     ]
     if shortages:
         for_ever = (shortage for shortage in shortages if isinstance(shortage, TooSmall | TooSmallNode))
@@ -254,56 +257,48 @@ def _shortage_of_shared(
     )
 
 
-def _has_room(option: Option, info: ClusterInfo) -> bool:
-    """True if the pool of an option has room for it."""
-    room = info.rooms[option.pool] if info.rooms else None
-    return room.fits(option.pods) if room else option.nodes <= info.free[option.pool]
-
-
-def _take(option: Option, info: ClusterInfo) -> ClusterInfo:
-    """Return the info with the pods of an option in its pool."""
-    pool = info.cluster.pools.names[option.pool]
-    return info.charge(Load({pool: option.nodes}, {PodsOn(pool, shape): number for shape, number in option.pods}))
+def _take(option: Option, info: ClusterInfo) -> ClusterInfo | None:
+    """Return the info with the pods of an option in its pool as well; None if the pool has no room for them."""
+    pool, room = info.cluster.pools.names[option.pool], info.rooms[option.pool] if info.rooms else None
+    if room is None:
+        return info.charge(Load({pool: option.nodes})) if option.nodes <= info.free[option.pool] else None
+    if room.is_too_full(option.pods):
+        return None
+    after = info.charge(Load({pool: option.nodes}, {PodsOn(pool, shape): number for shape, number in option.pods}))
+    charged = after.rooms[option.pool]
+    return after if charged and charged.short == room.short else None
 
 
 COMBINATIONS = 256
 """Maximum of pools tried for the engines of a replica on a cluster with shared pools. Few replicas have more."""
 
 
-def _choose_shared(options: tuple[tuple[Option, ...], ...], info: ClusterInfo) -> tuple[Option, ...] | None:
-    """Choose a pool for each engine on a cluster with shared pools, or return None.
+def _choose_shared(
+    options: tuple[tuple[Option, ...], ...], info: ClusterInfo
+) -> tuple[tuple[Option, ...], ClusterInfo] | None:
+    """Choose a pool for each engine on a cluster with shared pools, and return it with what is free then; or None.
 
     Whether engines fit together is only known once their pods are planned, so the combinations are tried in order.
     """
     tried = 0
 
-    def choose(rest: tuple[tuple[Option, ...], ...], info: ClusterInfo) -> tuple[Option, ...] | None:
-        """Return a pool for each of the remaining engines, or None."""
+    def choose(
+        rest: tuple[tuple[Option, ...], ...], info: ClusterInfo
+    ) -> tuple[tuple[Option, ...], ClusterInfo] | None:
+        """Return a pool for each of the remaining engines, and what is free then; or None."""
         nonlocal tried
         if not rest:
-            return ()
+            return (), info
         for option in rest[0]:
             tried += 1
             if tried > COMBINATIONS:
                 return None
-            if not _has_room(option, info):
-                continue
-            others = choose(rest[1:], _take(option, info)) if rest[1:] else ()
-            if others is not None:
-                return (option, *others)
+            after = _take(option, info)
+            if after is not None and (others := choose(rest[1:], after)) is not None:
+                return (option, *others[0]), others[1]
         return None
 
     return choose(options, info)
-
-
-def _breaks(chosen: Iterable[Option], info: ClusterInfo) -> bool:
-    """True if a node without pods is taken for one of the engines."""
-    if not info.rooms:
-        return True
-    after = info
-    for option in chosen:
-        after = _take(option, after)
-    return after.free != info.free
 
 
 def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> tuple[Option, ...] | None:

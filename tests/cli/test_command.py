@@ -48,7 +48,8 @@ def deployment(memory: str, replicas: int = 2) -> Manifest:
 @pytest.fixture
 async def cluster(api: Api) -> AsyncIterator[None]:
     """One cluster with a single free node of eight 80 GiB GPUs."""
-    stored = await api.create(change(named(rich()["InferenceCluster"], "berlin"), "status.conditions", [READY]))
+    berlin = change(named(rich()["InferenceCluster"], "berlin"), "status.conditions", [READY])
+    stored = await api.create(change(berlin, "status.gpuPools[].sharing", "Node"))
     stored = await api.replace(change(stored, "spec.taints", []))
     yield
     await api.delete(stored)
