@@ -186,7 +186,7 @@ class FleetModel:
         observed = clusters.read(cluster, pools=pools, unreachable_since=unreachable_since)
         previous = self._clusters.get(name)
         if previous is None or previous.cluster != observed:
-            self._store(ClusterInfo.of(observed, self._load(name)))
+            self._store(ClusterInfo.of(observed, Load(self._used.get(name, {}), self._pods.get(name, {}))))
 
     def forget_cluster(self, name: str) -> None:
         """Remove a deleted cluster."""
@@ -319,10 +319,6 @@ class FleetModel:
         _add(self._pods, cluster, load.pods, sign)
         if (info := self._clusters.get(cluster)) is not None:
             self._store(info.charge(load) if sign > 0 else info.release(load))
-
-    def _load(self, cluster: str) -> Load:
-        """Return the load of all observed replicas on a cluster."""
-        return Load(self._used.get(cluster, {}), self._pods.get(cluster, {}))
 
     def _parse_pools(self, name: str, published: tuple[GpuPool, ...]) -> Pools:
         """Return the pools as parsed before if the same are published, as in most events of a cluster."""
