@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from modelplane_operator.lookups import cluster_of_endpoint
 from tests.support.informers import holding, stored
 from tests.support.manifests import Manifest
 
+NOW = datetime(2026, 11, 28, 3, 0, 30, tzinfo=UTC)
 READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
@@ -63,7 +65,7 @@ class World:
         return SimpleNamespace(health=SimpleNamespace(answers=True))
 
     def members(self) -> dict[str, Any]:
-        clients = cast("Clients", SimpleNamespace(hub=self, fleet=self.fleet))
+        clients = cast("Clients", SimpleNamespace(hub=self, fleet=self.fleet, now=lambda: NOW))
         stacks = [one for one in self.objects if one["kind"] == STACKS.kind]
         return {member.cluster: member for member in self.view.list_members(stacks, clients)}
 
