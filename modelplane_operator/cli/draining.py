@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from kubeloop.client.kube import Kube
-from kubeloop.errors import Conflict
 from kubeloop.objects import Key, Manifest, entries
 from kubeloop.resource import of
 from kubeloop.words import count_of
@@ -19,14 +19,12 @@ from modelplane_operator.ask.answers.documents import DeploymentOutcome
 from modelplane_operator.ask.answers.forecast import DRAINED, forecast, with_drained
 from modelplane_operator.cli.answers import show_plan
 from modelplane_operator.cli.completion import clusters
-from modelplane_operator.cli.hub import ask, objects, snapshot
+from modelplane_operator.cli.hub import ask, objects, rewrite, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
 from modelplane_operator.cli.output import Exit, Format, No, console, print_structured, text
 
 POLL_SECONDS = 2.0
 """Interval between two reads of the replicas. A drain takes minutes, so a watch is not worth its code."""
-TRIES = 5
-"""Maximum attempts to write the taint. The operator writes the status of the same object, which causes conflicts."""
 
 
 def drain(
@@ -98,17 +96,7 @@ def _print_result(result: Drain, output: Format) -> None:
 
 async def _taint(kube: Kube, key: Key, *, on: bool) -> None:
     """Add or remove the taint of a drain, and keep everything else. A conflict is retried."""
-    for attempt in range(TRIES):
-        stored = await kube.get(of(InferenceCluster), key)
-        changed = with_drain(stored, on=on)
-        if changed == stored:
-            return
-        try:
-            await kube.replace(changed)
-            return
-        except Conflict:
-            if attempt == TRIES - 1:
-                raise
+    await rewrite(kube, of(InferenceCluster), key, partial(with_drain, on=on))
 
 
 def with_drain(cluster: Manifest, *, on: bool) -> Manifest:

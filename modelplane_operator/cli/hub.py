@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
@@ -13,9 +13,10 @@ from pydantic import ValidationError
 from kubeloop.client.kube import Kube, connect
 from kubeloop.client.limits import OF_HUB
 from kubeloop.client.subresources import question
-from kubeloop.errors import ClientError, Forbidden, NotFound
-from kubeloop.objects import Key
+from kubeloop.errors import ClientError, Conflict, Forbidden, NotFound
+from kubeloop.objects import Key, Manifest, annotations_of
 from kubeloop.resource import of
+from kubeloop.types import ResourceType
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica
 from modelplane_operator.ask.answers.documents import QUESTION
 from modelplane_operator.ask.answers.snapshot import Snapshot
@@ -109,6 +110,32 @@ async def either(kube: Kube, read: Callable[[Kube], Awaitable[T]], ask: Callable
     except NotFound:
         # The hub does not serve the question, so the missing permission is the user's actual problem.
         raise first from None
+
+
+TRIES = 5
+"""Maximum attempts to write an object. The operator writes the status of the same object."""
+
+
+async def rewrite(kube: Kube, kind: ResourceType, key: Key, change: Callable[[Manifest], Manifest]) -> None:
+    """Read an object and write it back with a change, unless it has that already. A conflict is retried."""
+    for attempt in range(TRIES):
+        stored = await kube.get(kind, key)
+        changed = change(stored)
+        if changed == stored:
+            return
+        try:
+            await kube.replace(changed)
+        except Conflict:
+            if attempt == TRIES - 1:
+                raise
+        else:
+            return
+
+
+def annotate(annotations: Mapping[str, str | None], stored: Manifest) -> Manifest:
+    """Return an object with these annotations, and without those that are None."""
+    merged = {name: value for name, value in {**annotations_of(stored), **annotations}.items() if value is not None}
+    return {**stored, "metadata": {**stored["metadata"], "annotations": merged}}
 
 
 def _flatten(error: Any) -> Iterator[Any]:

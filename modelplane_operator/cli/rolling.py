@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from kubeloop.client.kube import Kube
-from kubeloop.errors import Conflict
-from kubeloop.objects import Key, annotations_of
+from kubeloop.objects import Key
 from kubeloop.resource import of
 from kubeloop.words import count_of
 from modelplane_operator.api import ModelDeployment, ModelReplica, labels
 from modelplane_operator.api.model_replica import OutdatedPods
 from modelplane_operator.cli.completion import models
-from modelplane_operator.cli.hub import ask, deployment_of, objects
+from modelplane_operator.cli.hub import annotate, ask, deployment_of, objects, rewrite
 from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, Output, hub, place
 from modelplane_operator.cli.output import Format, No, console, print_structured, text
-
-TRIES = 5
-"""Maximum attempts to write the annotation. The operator writes the status of the same object."""
 
 
 def roll(
@@ -108,12 +105,5 @@ async def _find_outdated(kube: Kube, key: Key | None, namespace: str) -> Sequenc
 async def _annotate(kube: Kube, outdated_models: Sequence[OutdatedModel], *, suffix: str) -> None:
     """Annotate deployments with the rendering that their pods get, and a suffix. A conflict is retried."""
     for model in outdated_models:
-        for attempt in range(TRIES):
-            stored = await kube.get(of(ModelDeployment), Key(model.namespace, model.name))
-            annotations = {**annotations_of(stored), labels.ROLL: f"{model.rendering}{suffix}"}
-            try:
-                await kube.replace({**stored, "metadata": {**stored["metadata"], "annotations": annotations}})
-                break
-            except Conflict:
-                if attempt == TRIES - 1:
-                    raise
+        annotations = {labels.ROLL: f"{model.rendering}{suffix}"}
+        await rewrite(kube, of(ModelDeployment), Key(model.namespace, model.name), partial(annotate, annotations))

@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from kubeloop.client.kube import Kube
-from kubeloop.errors import Conflict
-from kubeloop.objects import Key, annotations_of
+from kubeloop.objects import Key
 from kubeloop.resource import of
 from modelplane_operator.api import InferenceCluster, ServingStack, labels
 from modelplane_operator.api.serving_stack import RolloutPhase, ServingStackRollout, StackRollout
 from modelplane_operator.cli.completion import clusters
-from modelplane_operator.cli.hub import ask, objects
+from modelplane_operator.cli.hub import annotate, ask, objects, rewrite
 from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, Watch, hub, repeat
 from modelplane_operator.cli.output import Format, No, console, print_items, print_structured, text
 from modelplane_operator.clusters.cluster.connections import cluster_of
 from modelplane_operator.clusters.stack.rollout import GATE
 
-TRIES = 5
-"""Maximum attempts to write the annotation. The operator writes the status of the same object."""
 ORDER: Sequence[RolloutPhase] = ("Failed", "Upgrading", "Watching", "Waiting", "Aborted", "Done")
 """The phases in the order of the table: what needs attention first."""
 
@@ -198,21 +196,7 @@ def _select(target: HubTarget, cluster: str, phases: set[str], adjective: str) -
 
 def _annotate(target: HubTarget, key: Key, annotations: Mapping[str, str | None]) -> None:
     """Set annotations of a stack, and remove those with None. A conflict is retried."""
-
-    async def write(kube: Kube) -> None:
-        """Read the stack and write it back."""
-        for attempt in range(TRIES):
-            stored = await kube.get(of(ServingStack), key)
-            merged = {name: value for name, value in {**annotations_of(stored), **annotations}.items() if value}
-            try:
-                await kube.replace({**stored, "metadata": {**stored["metadata"], "annotations": merged}})
-            except Conflict:
-                if attempt == TRIES - 1:
-                    raise
-            else:
-                return
-
-    ask(target, write)
+    ask(target, lambda kube: rewrite(kube, of(ServingStack), key, partial(annotate, annotations)))
 
 
 def _print_decision(selected: Sequence[ReportedRollout], verb: str, output: Format) -> None:
