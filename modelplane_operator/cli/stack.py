@@ -153,7 +153,7 @@ def describe(reported: Sequence[ReportedRollout], now: datetime) -> Sequence[Clu
     by_turn = sorted(
         changed,
         key=lambda item: (
-            (item.rollout.phase in {"Waiting", "Aborted"}, "", item.cluster)
+            (True, "", item.cluster)
             if item.rollout.phase in {"Waiting", "Aborted"}
             else (False, item.rollout.since.isoformat(), item.cluster)
         ),

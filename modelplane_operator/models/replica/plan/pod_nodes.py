@@ -14,7 +14,7 @@ MOST = 1024
 """Limit of entries, as in the status."""
 
 
-def claiming_pods(observed: Observed) -> Iterator[Manifest]:
+def find_claiming_pods(observed: Observed) -> Iterator[Manifest]:
     """Yield the pods that hold devices of a node: until all containers have ended."""
     for pod in observed.pods:
         spec = section(pod, "spec")
@@ -27,7 +27,7 @@ def find_pod_nodes(observed: Observed) -> tuple[PodsOnNode, ...]:
     """Return the nodes of the pods that hold devices, as far as they run in the pools of the spec."""
     members = _members_by_workload(observed.replica)
     counter = Counter[tuple[str, str, str]]()
-    for pod in claiming_pods(observed):
+    for pod in find_claiming_pods(observed):
         spec, engine = section(pod, "spec"), members.get(labels_of(pod).get(labels.WORKLOAD, ""))
         if engine is None:
             continue

@@ -29,7 +29,7 @@ from modelplane_operator.api.model_replica import (
 from modelplane_operator.api.reasons import is_warning, not_ready
 from modelplane_operator.models.replica.plan.engines import EngineState
 from modelplane_operator.models.replica.plan.observed import Observed
-from modelplane_operator.models.replica.plan.pod_nodes import claiming_pods, find_pod_nodes
+from modelplane_operator.models.replica.plan.pod_nodes import find_claiming_pods, find_pod_nodes
 from modelplane_operator.models.replica.plan.referenced import describe_missing
 from modelplane_operator.models.replica.plan.symptoms import (
     describe_starting,
@@ -209,7 +209,7 @@ def _unschedulable_since(observed: Observed) -> datetime | None:
 def _count_reserved_nodes(observed: Observed) -> tuple[HeldNodes, ...]:
     """Return the pools on which pods of the replica use more nodes than the spec requests."""
     requested = charges(read(observed.replica).engines)
-    pools = Counter(section(pod, "spec", "nodeSelector").get(labels.POOL, "") for pod in claiming_pods(observed))
+    pools = Counter(section(pod, "spec", "nodeSelector").get(labels.POOL, "") for pod in find_claiming_pods(observed))
     return tuple(
         HeldNodes(pool=pool, nodes=nodes) for pool, nodes in sorted(pools.items()) if nodes > requested.get(pool, 0)
     )
