@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import pytest
@@ -447,7 +448,7 @@ def test_no_life_of_a_fleet_changes_more_clusters_than_its_wave(data: st.DataObj
     st.randoms(use_true_random=False),
 )
 def test_every_rollout_ends_within_its_limit(
-    count: int, canary_numbers: set[int], bad_numbers: set[int], chance: object
+    count: int, canary_numbers: set[int], bad_numbers: set[int], chance: Random
 ) -> None:
     """The decision alone, over fleets of any size: each step gives turns, or ends one."""
     fleet = {
@@ -468,7 +469,7 @@ def test_every_rollout_ends_within_its_limit(
         assert len(turns) <= (max(1, count // CHANGED_OF, canaries) if proven or canaries else 1)
         if not turns:
             break
-        ended = chance.choice(turns)  # type: ignore[attr-defined]
+        ended = chance.choice(turns)
         phase = "Failed" if ended.cluster in bad else "Done"
         fleet[ended.cluster] = FleetMember(ended.cluster, phase, canary=ended.canary, changes=CHANGE)
     assert len(reached & bad) <= max(1, canaries, count // CHANGED_OF)
